@@ -1,0 +1,45 @@
+# Two commands do all the set-up in a fresh clone: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check install serve bench lock clean
+
+demo: install
+	$(BIN)/python -m benchmarks.demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: .venv/.test
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
+
+install: .venv/.service
+
+serve: install
+	$(BIN)/trtforge serve
+
+bench: .venv/.test
+	$(BIN)/python -m benchmarks
+
+.venv/.service: requirements.lock pyproject.toml client/pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trtforge needs Python 3.11 or newer: make PYTHON=python3.x")'
+	$(PYTHON) -m venv .venv
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e client -e .
+	touch $@
+
+.venv/.test: .venv/.service requirements-test.lock tests/models.lock
+	$(PIP) --require-hashes -r requirements-test.lock
+	$(PIP) --require-hashes --no-deps -r tests/models.lock
+	touch $@
+
+# Versions and hashes of everything, for every supported Python; no host is named.
+UV := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+lock: .venv/.test
+	$(UV) --no-emit-package trtforge --extra build pyproject.toml -o requirements.lock
+	$(UV) --no-emit-package trtforge --extra build --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+	$(UV) --no-deps tests/models.in -o tests/models.lock
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,96 @@
+"""Every setting: default, unit and help in one place. The README's table is printed from here."""
+
+import os
+import tempfile
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.errors import NotReady
+
+GIB = 1 << 30
+
+
+def _half_the_cpus() -> int:
+    """The builder keeps one core busy; the rest is for the API and for reading and hashing."""
+    return max(1, len(os.sched_getaffinity(0)) // 2)
+
+
+def _host_local() -> Path:
+    return Path(tempfile.gettempdir()) / f"trtforge-{os.getuid()}" / "locks"
+
+
+class Settings(BaseSettings):
+    """Read from the environment with the prefix `TRTFORGE_`; `TRTFORGE_X_FILE` names a file that holds the value of X."""
+
+    model_config = SettingsConfigDict(env_prefix="TRTFORGE_", frozen=True, extra="ignore")
+
+    host: Annotated[str, Field(description="Address to listen on. Any but loopback needs an admin token.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8080
+    data_dir: Annotated[Path, Field(description="Folder of the store and of the SQLite database.")] = Path("data")
+    lock_dir: Annotated[Path, Field(description="Folder of the device locks; must be local to this host.")] = Field(
+        default_factory=_host_local
+    )
+    database_url: Annotated[
+        SecretStr | None,
+        Field(description="`postgresql://…` or `sqlite:///…`; SQLite in the data folder when left out."),
+    ] = None
+    admin_token: Annotated[SecretStr | None, Field(description="Bearer token with every right.")] = None
+    slots: Annotated[int, Field(ge=1, le=64, description="Builds at once on this machine.")] = Field(
+        default_factory=_half_the_cpus
+    )
+    cancel_grace_s: Annotated[float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")] = 5.0
+    heartbeat_s: Annotated[float, Field(gt=0, description="Seconds between heartbeats on a stream.")] = 5.0
+    lease_s: Annotated[float, Field(ge=3, description="Seconds after which a silent worker's build is taken back.")] = 15.0
+    drain_s: Annotated[float, Field(ge=0, description="Seconds that running builds get to end after SIGTERM.")] = 5.0
+    inspect_timeout_s: Annotated[float, Field(gt=0, description="Seconds the inspection of one model may take.")] = 60.0
+    probe_timeout_s: Annotated[float, Field(gt=0, description="Seconds the builder may take to report itself at start.")] = 60.0
+    max_model_bytes: Annotated[int, Field(gt=0, description="Largest model upload, in bytes.")] = 2 * GIB
+    max_body_bytes: Annotated[int, Field(gt=0, description="Largest JSON body, in bytes.")] = 1 << 20
+    max_log_bytes: Annotated[int, Field(gt=0, description="Largest native log kept per build, in bytes.")] = 1 << 20
+    min_free_bytes: Annotated[int, Field(ge=0, description="Free disk below which uploads and builds are refused.")] = GIB // 4
+    max_waiters: Annotated[int, Field(gt=0, description="Open waits and streams at once.")] = 4096
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$", description="Least severe line in the log.")] = "info"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secrets_from_files(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in ("database_url", "admin_token"):
+            path = os.environ.get(f"TRTFORGE_{name.upper()}_FILE")
+            if path and values.get(name) is None:
+                values[name] = Path(path).read_text().strip()
+        return values
+
+    @field_validator("admin_token")
+    @classmethod
+    def _long_enough(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and len(token.get_secret_value()) < 16:
+            raise ValueError("needs at least 16 characters; try `openssl rand -hex 32`")
+        return token
+
+    @property
+    def url(self) -> str:
+        """URL of the database; SQLite in the data folder by default."""
+        if self.database_url:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.data_dir.resolve() / 'trtforge.db'}"
+
+    def check(self) -> None:
+        """Refuse combinations that would be unsafe. Raises `NotReady` with the fix."""
+        if self.admin_token is None and not _is_loopback(self.host):
+            raise NotReady(
+                f"TRTFORGE_HOST={self.host} is reachable by others and TRTFORGE_ADMIN_TOKEN is not set. "
+                "Set a token (openssl rand -hex 32) or listen on 127.0.0.1."
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

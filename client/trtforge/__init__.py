@@ -1,0 +1,3 @@
+"""Client of trtforge, a build service for TensorRT engines."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The wire contract, version 1: every shape, event and failure code that crosses HTTP. Nothing here does anything."""

@@ -1,0 +1,104 @@
+"""Engines: a verified plan and the manifest that explains and repeats it."""
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from trtforge.contract.base import Digest, Instant, Wire
+from trtforge.contract.models import ModelFile
+from trtforge.contract.spec import BuildSpec, EffectiveSpec
+from trtforge.contract.target import Target
+
+
+class PlanRef(Wire):
+    digest: Digest
+    size: int  # bytes
+
+
+class EngineSummary(Wire):
+    engine_key: Digest
+    model: Digest
+    target: Target
+    plan: PlanRef
+    created_at: Instant
+    last_fetched_at: Instant | None
+    pinned: bool
+
+
+class EnginePage(Wire):
+    items: tuple[EngineSummary, ...]
+    next_cursor: str | None
+
+
+class ManifestModel(Wire):
+    digest: Digest
+    files: tuple[ModelFile, ...]
+
+
+class ManifestSpec(Wire):
+    requested: BuildSpec
+    effective: EffectiveSpec
+
+
+class ManifestBuilder(Wire):
+    name: str
+    version: str
+    onnx_parser: str
+
+
+class PhaseTiming(Wire):
+    """One distinct phase path; a path that ran several times is summed."""
+
+    path: tuple[str, ...]
+    count: int
+    seconds: float
+
+
+class Timings(Wire):
+    stages: dict[str, float]  # seconds
+    phases: tuple[PhaseTiming, ...]
+
+
+class Memory(Wire):
+    """Bytes, as the builder reported them; None where it said nothing."""
+
+    weights_bytes: int | None
+    activation_bytes: int | None
+    scratch_bytes: int | None
+
+
+class Precision(Wire):
+    requested: str
+    achieved: dict[str, int]  # dtype → layers whose first output has it
+
+
+class ManifestBuild(Wire):
+    id: str
+    attempts: int
+    service_version: str
+
+
+class Manifest(Wire):
+    """The sidecar JSON of a plan, schema 1."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")  # `schema` itself is a method of pydantic's
+    engine_key: Digest
+    key_schema: int
+    model: ManifestModel
+    target: Target
+    spec: ManifestSpec
+    plan: PlanRef
+    builder: ManifestBuilder
+    tools: dict[str, str]
+    timings: Timings
+    memory: Memory
+    precision: Precision
+    warnings: tuple[str, ...]
+    calibration: dict[str, Any] | None = None
+    plugins: tuple[dict[str, Any], ...] = ()
+    timing_cache: dict[str, Any] | None = None
+    verified: Literal["bytes", "deserialized"]
+    build: ManifestBuild
+    created_at: Instant

@@ -1,0 +1,72 @@
+"""The one list of codes: what went wrong, who can mend it, how, and whether trying again can help."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Who = Literal["client", "operator", "us"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """`status` is the HTTP status of a refusal; None: the code only ends builds. `retryable`: the same build may succeed later."""
+
+    code: str
+    status: int | None
+    meaning: str
+    remedy: str
+    who: Who = "client"
+    retryable: bool = False
+
+
+_LIST = (
+    # the request itself
+    Code("malformed_json", 400, "The body is not JSON.", "Send one JSON object, encoded as UTF-8."),
+    Code("upload_incomplete", 400, "The body ended before its announced length.", "Send the upload again; nothing of it was kept."),
+    Code("unauthorized", 401, "No token, or one this service does not know.", "Send `Authorization: Bearer <token>`."),
+    Code("forbidden", 403, "The token may not do this.", "Use a token with the scope that is named.", "operator"),
+    Code("not_found", 404, "There is nothing under this address.", "Check the id or digest; lists show what exists."),
+    Code("method_not_allowed", 405, "This address does not take that method.", "Use one of the methods in the Allow header."),
+    Code("too_large", 413, "The body is larger than this service takes.", "Send less, or ask the operator to raise the limit that is named."),
+    Code("unsupported_media_type", 415, "The body has a type this address does not take.", "Send the content type that is named."),
+    Code("range_not_satisfiable", 416, "The range lies outside the plan.", "Ask for bytes below the size in Content-Range."),
+    Code("invalid_request", 422, "A field is unknown, missing or of the wrong type.", "Mend the fields listed under errors."),
+    Code("idempotency_mismatch", 422, "This Idempotency-Key came before with another body.", "Use a new key for a new request."),
+    Code("too_many", 429, "Too many requests at once.", "Wait as long as Retry-After says.", retryable=True),
+    Code("internal_error", 500, "The service failed; it is not your doing.", "Try again; report the request id if it stays.", "us", retryable=True),
+    Code("unavailable", 503, "The service cannot do this at the moment.", "Wait as long as Retry-After says.", "operator", retryable=True),
+    Code("store_full", 507, "The store has no room left.", "Free space, or give the store more.", "operator", retryable=True),
+    # models
+    Code("digest_mismatch", 422, "The bytes have another sha256 than the address says.", "Take the digest with `sha256sum` and upload again."),
+    Code("not_an_onnx_model", 422, "The bytes are not an ONNX model.", "Upload the .onnx file itself, not a page, pointer or part of it."),
+    Code("model_invalid", 422, "The model breaks a rule of ONNX.", "Run `onnx.checker.check_model` on it and export it again."),
+    Code("model_unreadable", 422, "Reading the model took too much time or memory, or crashed the reader.", "Simplify the model or export it again."),
+    Code("version_unsupported", 422, "The opset or IR version is newer than this service reads.", "Export with an opset that is named, or convert it."),
+    Code("external_data_missing", 422, "The model keeps weights in other files.", "Save it as one self-contained file."),
+    Code("model_unknown", 422, "No such model is here.", "Upload it first with `PUT /v1/models/{digest}`."),
+    # what is asked for
+    Code("profile_required", 422, "An input has open axes and no profile says their range.", "Fill in the template."),
+    Code("profile_invalid", 422, "A profile breaks a rule.", "Give 1 ≤ min ≤ opt ≤ max for every open axis."),
+    Code("option_unsupported", 422, "The builder on this target does not do that.", "Leave the option out or take a value that is listed."),
+    Code("target_unknown", 422, "No known target fits.", "Take one of the listed targets, or leave the target out."),
+    Code("target_ambiguous", 422, "More than one known target fits.", "Name more fields, so that one of the listed targets is left."),
+    Code("target_unsupported", 422, "The builder does not build for that hardware.", "Take compute capabilities from the list."),
+    Code("quarantined", 409, "This build crashed the builder more than once.", "Ask an admin to send it with `retry`.", "operator"),
+    # ending a build
+    Code("already_ended", 409, "The build has ended.", "Nothing is left to stop."),
+    Code("publishing", 409, "The build is past its point of no return and will succeed in a moment.", "Wait for it; delete the engine if you must."),
+    Code("build_shared", 409, "Others wait for this build.", "Withdraw your own request, or force it with `?force=true` as admin."),
+    # engines
+    Code("engine_corrupt", 410, "The stored plan is missing or damaged.", "Submit the build again; it will be built anew.", "operator", True),
+    # how builds fail
+    Code("op_unsupported", None, "The builder does not know some operators of this model.", "Replace the nodes that are listed."),
+    Code("builder_error", None, "The builder refused this model with these options.", "Read `native` and the log."),
+    Code("builder_crashed", None, "The builder crashed.", "Change shapes or model; the same again will crash again."),
+    Code("builder_killed", None, "Something outside killed the builder, most likely for lack of memory.", "Give the host more memory.", "operator", True),
+    Code("builder_unusable", None, "The builder does not start on this worker.", "Read the log; mend the installation.", "operator", True),
+    Code("run_timeout", None, "Nobody waits any longer: the build ran out of time.", "Ask with a longer `run_timeout_s` or a cheaper spec.", "client", True),
+    Code("queue_timeout", None, "Nobody waits any longer: no worker took the build in time.", "Ask with a longer `queue_timeout_s`.", "operator", True),
+    Code("worker_lost", None, "Three workers in a row were lost while they ran this build.", "See why workers die; then retry.", "operator", True),
+    Code("publish_failed", None, "The plan was built and could not be stored.", "Mend the store; then retry.", "operator", True),
+)
+
+CODES: dict[str, Code] = {c.code: c for c in _LIST}

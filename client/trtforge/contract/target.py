@@ -1,0 +1,73 @@
+"""Targets: the hardware fingerprint an engine is for, and what a builder on it can do."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from trtforge.contract.base import Asked, Instant, Wire
+
+Builder = Literal["tensorrt_rtx", "tensorrt"]
+
+
+class Target(Wire):
+    """A full fingerprint. RTX targets are portable: gpu, driver, cuda and mig_profile are null."""
+
+    builder: Builder
+    builder_version: str
+    gpu: str | None = None
+    compute_capabilities: tuple[str, ...]  # "8.9"; ascending and unique: the list is part of the engine key
+    driver: str | None = None
+    cuda: str | None = None
+    mig_profile: str | None = None
+    os: str
+    arch: str
+
+
+class TargetSelector(Asked):
+    """Any subset of a target's fields; those given must single out one known target."""
+
+    builder: Builder | None = None
+    builder_version: str | None = None
+    gpu: str | None = None
+    compute_capabilities: tuple[str, ...] | None = Field(default=None, max_length=64)
+    driver: str | None = None
+    cuda: str | None = None
+    mig_profile: str | None = None
+    os: str | None = None
+    arch: str | None = None
+
+
+class SpecDefaults(Wire):
+    """Constants that fill what a build spec leaves out: never taken from the machine, so keys agree everywhere."""
+
+    precision: str
+    optimization_level: int
+    workspace_bytes: int
+
+
+class Capabilities(Wire):
+    """What the builder on a target can do; probed once at start, decides defaults and refusals."""
+
+    precisions: tuple[str, ...]
+    optimization_level: tuple[int, int]  # lowest, highest
+    workspace_bytes: tuple[int, int]
+    compute_capabilities: tuple[str, ...]  # all that may be asked for; the target's own list is the default
+    opset: int  # highest of the default ONNX domain that the parser knows
+    needs_gpu: bool
+    timing_cache: bool
+    portable: bool
+    defaults: SpecDefaults
+
+
+class KnownTarget(Wire):
+    id: str
+    target: Target
+    default: bool
+    workers: int
+    last_seen: Instant
+    queue_length: int
+    capabilities: Capabilities
+
+
+class Targets(Wire):
+    items: tuple[KnownTarget, ...]
