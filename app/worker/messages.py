@@ -1,0 +1,148 @@
+"""What crosses the border to a child: one JSON request on stdin, then typed JSON lines on a descriptor of its own.
+
+Plain dataclasses, because the child starts faster without pydantic; the parent validates every line it reads.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """Build `model` (a name in the child's folder) as `spec` says and write the plan to the name `plan` there."""
+
+    builder: str  # module that is imported: "tensorrt_rtx" or "tensorrt"
+    model: str
+    plan: str
+    profiles: list[dict[str, dict[str, Any]]]  # input → {"min": […], "opt": […], "max": […], "values": false}
+    optimization_level: int
+    workspace_bytes: int
+    compute_capabilities: list[str]  # "8.9"; empty: the device's own
+
+
+@dataclass(frozen=True)
+class InspectRequest:
+    model: str
+    max_opset: int  # of the default domain; newer is refused
+
+
+@dataclass(frozen=True)
+class ProbeRequest:
+    builder: str
+
+
+# ---- child → parent
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The child enters a stage of ours: "parse" or "build" ("prepare" is what comes before the first of these)."""
+
+    stage: str
+    type: Literal["stage"] = "stage"
+
+
+@dataclass(frozen=True)
+class PhaseStarted:
+    id: int
+    parent: int | None
+    name: str
+    steps: int | None
+    at: float  # seconds since the epoch
+    type: Literal["phase_started"] = "phase_started"
+
+
+@dataclass(frozen=True)
+class PhaseStep:
+    """The latest step of a live phase; at most 10 a second per phase."""
+
+    id: int
+    step: int
+    type: Literal["phase_step"] = "phase_step"
+
+
+@dataclass(frozen=True)
+class PhaseFinished:
+    id: int
+    at: float
+    elapsed_s: float
+    type: Literal["phase_finished"] = "phase_finished"
+
+
+@dataclass(frozen=True)
+class Log:
+    """A warning or error of the builder (noise of a machine without a GPU left out); everything else goes to stderr."""
+
+    level: Literal["warning", "error"]
+    text: str
+    type: Literal["log"] = "log"
+
+
+@dataclass(frozen=True)
+class Built:
+    """The plan is written and closed. Byte figures as the builder logged them, None where it said nothing."""
+
+    onnx_parser: str  # version
+    layers_by_dtype: dict[str, int]
+    weights_bytes: int | None
+    activation_bytes: int | None
+    scratch_bytes: int | None
+    type: Literal["built"] = "built"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The child's own account. `code` is one of `trtforge.contract.failures`; `native` the first error of the stage."""
+
+    code: str
+    message: str
+    native: str | None = None
+    where: dict[str, Any] = field(default_factory=dict)
+    type: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Told to stop, and stopped: `by` says where it was noticed."""
+
+    by: Literal["monitor", "between_stages"]
+    type: Literal["stopped"] = "stopped"
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """`inspection` has the fields of `trtforge.contract.models.Inspection`."""
+
+    inspection: dict[str, Any]
+    type: Literal["inspected"] = "inspected"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The model cannot be one: a code with an HTTP status, and what is wrong, without any path of this machine."""
+
+    code: str
+    message: str
+    type: Literal["refused"] = "refused"
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What this builder is and can do here."""
+
+    builder: str
+    builder_version: str
+    onnx_parser: str
+    compute_capabilities: list[str]  # all that can be asked for, ascending; empty when the builder has no such choice
+    default_optimization_level: int
+    max_optimization_level: int
+    gpu: str | None
+    driver: str | None
+    cuda: str | None
+    type: Literal["probed"] = "probed"
+
+
+Message = (
+    Stage | PhaseStarted | PhaseStep | PhaseFinished | Log | Built | Failed | Stopped | Inspected | Refused | Probed
+)
+OUTCOMES = (Built, Failed, Stopped, Inspected, Refused, Probed)  # the last message of a child, exactly one
