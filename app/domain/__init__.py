@@ -1,0 +1,1 @@
+"""What things mean. Pure: no files, no clock, no database."""
