@@ -16,7 +16,9 @@ from app.domain.ids import new_id
 from app.domain.key import engine_key
 from app.domain.targets import choose
 from app.errors import Refused
-from app.intake.checks import check_submit, refuse
+from app.intake.checks import refuse
+from app.intake.options import check_options
+from app.intake.profiles import check_profiles
 from trtforge.contract.builds import Disposition, RequestState, Submit, Submitted
 from trtforge.contract.events import Joined
 from trtforge.contract.spec import EffectiveSpec
@@ -79,9 +81,8 @@ def _check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
     if model is None:
         raise Refused("model_unknown", f"No model {asked.model} is here.")
     known_target, target = choose(asked.target, known)
-    problems = check_submit(asked, model, known_target.capabilities)
-    if problems:
-        raise refuse(problems, model.inputs)
+    options = check_options(asked.spec, asked.options, known_target.capabilities)
+    refuse([*options, *check_profiles(asked.spec.profiles, model.inputs)], model.inputs)
     spec = effective(asked.spec, known_target.capabilities)
     return Wanted(asked, caller, engine_key(asked.model, spec, target), known_target.id, target, spec)
 

@@ -1,1 +1,1 @@
-"""What things mean. Pure: no files, no clock, no database."""
+"""What things mean: pure functions over the contract's values."""
