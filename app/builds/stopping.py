@@ -10,8 +10,8 @@ from app.db import builds, requests
 from app.db.builds import BuildRow, Stop
 from app.db.requests import RequestRow
 from app.db.session import Tx
-from app.errors import Refused
 from app.domain.states import LIVE
+from app.errors import Refused
 from trtforge.contract.builds import RequestState
 from trtforge.contract.events import CancelRequested, Withdrawn
 

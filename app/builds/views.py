@@ -14,17 +14,17 @@ def build_view(tx: Tx, parts: Parts, row: BuildRow) -> Build:
     return Build(
         id=row.id,
         state=row.state,
-        stage=row.stage,  # type: ignore[arg-type]  # pydantic checks it
+        stage=row.stage,
         engine_key=row.engine_key,
         model=row.model,
-        target=row.target,  # type: ignore[arg-type]
-        spec=SpecPair(requested=row.spec_requested, effective=row.spec_effective),  # type: ignore[arg-type]
+        target=row.target,
+        spec=SpecPair(requested=row.spec_requested, effective=row.spec_effective),
         attempt=row.attempt,
         requests=row.requests,
         priority=row.priority,
         labels=row.labels,
         queue_position=builds.queue_position(tx, row),
-        waiting_for=row.waiting_for,  # type: ignore[arg-type]
+        waiting_for=row.waiting_for,
         created_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
@@ -50,7 +50,7 @@ def cancel_view(row: BuildRow) -> Cancel | None:
         requested_at=row.stop_at,
         by=row.stop_by or "",
         reason=row.stop_reason,
-        ended_by=row.ended_by,  # type: ignore[arg-type]
+        ended_by=row.ended_by,
         seconds=row.stop_seconds,
     )
 

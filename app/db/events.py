@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, insert, select, update
 
 from app.db.session import Tx
 from app.db.tables import build_events, builds
-from trtforge.contract.events import StoredEvent
+from trtforge.contract.events import PhaseFinished, PhaseStarted, StoredEvent, read_event
 
 
 @dataclass(frozen=True)
@@ -60,3 +60,20 @@ def events_after(tx: Tx, build_id: str, seq: int) -> Iterator[StoredBody]:
     )
     for row in rows:
         yield StoredBody(row.seq, row.type, row.body)
+
+
+def open_phases(tx: Tx, build_id: str, attempt: int) -> list[int]:
+    """Return the phases of an attempt that have no end yet, innermost first."""
+    rows = tx.execute(
+        select(build_events.c.type, build_events.c.body)
+        .where(build_events.c.build_id == build_id, build_events.c.type.in_(("phase_started", "phase_finished")))
+        .order_by(build_events.c.seq)
+    )
+    opened: dict[int, None] = {}
+    for row in rows:
+        event = read_event(row.body)
+        if isinstance(event, PhaseStarted) and event.attempt == attempt:
+            opened[event.phase.id] = None
+        elif isinstance(event, PhaseFinished) and event.attempt == attempt:
+            opened.pop(event.phase.id, None)
+    return list(reversed(opened))

@@ -47,8 +47,9 @@ def remove_workers(tx: Tx, worker_ids: list[str]) -> None:
     tx.execute(delete(workers).where(workers.c.id.in_(worker_ids)))
 
 
-def worker_ids(tx: Tx) -> list[str]:
-    return [r.id for r in tx.execute(select(workers.c.id))]
+def workers_known(tx: Tx) -> list[WorkerRow]:
+    query = select(workers.c.id, workers.c.target_id, workers.c.host, workers.c.pid, workers.c.slots)
+    return [WorkerRow(*row) for row in tx.execute(query)]
 
 
 def known(tx: Tx, alive_since: datetime) -> list[KnownTarget]:
