@@ -162,6 +162,7 @@ class Feeds:
             feed = self._feeds[build_id] = Feed(self._parts, build_id)
             feed.closing = self.closing
             feed.task = asyncio.create_task(feed.follow())
+            feed.task.add_done_callback(lambda task: _failed(task, feed))
         feed.watchers += 1
         return feed
 
@@ -214,3 +215,11 @@ class Feeds:
             pass
         finally:
             self._leave(build_id, feed)
+
+
+def _failed(task: "asyncio.Task[None]", feed: Feed) -> None:
+    """A feed that broke ends its streams, so that clients come back instead of waiting for ever."""
+    if not task.cancelled() and (error := task.exception()):
+        log.error("feed_failed", exc_info=error)
+        feed.closing = True
+        feed.turn()

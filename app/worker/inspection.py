@@ -1,0 +1,58 @@
+"""Have a child inspect a model. Whatever the file does to it, the answer is a value."""
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from app.worker.messages import Inspected, InspectRequest, Refused
+from app.worker.process import Child, Exit, ProtocolBroken
+
+_NAME = "model.onnx"
+
+
+async def inspect(model: Path, max_opset: int, timeout_s: float) -> Inspected | Refused:
+    """Inspect the file `model` in a child of its own within `timeout_s` seconds.
+
+    The child sees a link in a folder of its own, which is always removed. Raises `OSError` when no child can be started.
+    """
+    with TemporaryDirectory(prefix="trtforge-inspect-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        _link(model.resolve(), folder / _NAME)
+        child = await Child.spawn(InspectRequest(_NAME, max_opset), folder, lambda _: None)
+        try:
+            return await asyncio.wait_for(_answer(child), timeout_s)
+        except TimeoutError:
+            return _unreadable(f"it took more than {timeout_s:g} seconds")
+        except ProtocolBroken:
+            return _unreadable("the reader was led to say nonsense")
+        finally:
+            child.kill()
+            await child.wait()
+
+
+async def _answer(child: Child) -> Inspected | Refused:
+    async for message in child.messages():
+        if isinstance(message, Inspected | Refused):
+            return message
+    return _unreadable(_why(await child.wait()))
+
+
+def _why(exit_: Exit) -> str:
+    return (
+        f"it crashed the reader ({exit_.signal})"
+        if exit_.signal
+        else f"the reader ended without an answer ({exit_.code})"
+    )
+
+
+def _unreadable(why: str) -> Refused:
+    return Refused("model_unreadable", f"The model could not be read: {why}.")
+
+
+def _link(model: Path, name: Path) -> None:
+    """A hard link keeps the bytes while the child reads, even if the model is deleted; across file systems a symbolic one."""
+    try:
+        os.link(model, name)
+    except OSError:
+        name.symlink_to(model)
