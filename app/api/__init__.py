@@ -1,1 +1,1 @@
-"""HTTP in, HTTP out, no decisions."""
+"""HTTP in, HTTP out. Decides nothing."""

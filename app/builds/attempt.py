@@ -111,7 +111,7 @@ class Attempt:
             case said.Stage(stage=stage) if stage in ("parse", "build"):
                 self._stage = stage
                 self._timing.enter(stage, monotonic())
-                self._pending.append(ev.StageEntered(at=now, stage=stage))  # type: ignore[arg-type]
+                self._pending.append(ev.StageEntered(at=now, stage=stage))
             case said.PhaseStarted():
                 self._timing.opened(message.id, message.parent, message.name)
                 phase = ev.Phase(id=message.id, parent=message.parent, name=message.name, steps=message.steps)
@@ -247,7 +247,7 @@ class Attempt:
     def closing(self) -> list[ev.StoredEvent]:
         """Return the ends of phases that the builder left open."""
         now = self._parts.now()
-        opened = reversed(self._live.picture.phases.values())
+        opened = reversed(list(self._live.picture.phases.values()))
         return [
             ev.PhaseFinished(at=now, phase=ev.PhaseId(id=p.id), elapsed_s=max(0.0, (now - p.since).total_seconds()))
             for p in opened

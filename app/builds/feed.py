@@ -6,7 +6,7 @@ both, so a slow one costs nothing and misses nothing: it finds fewer, newer step
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
 
@@ -18,7 +18,7 @@ from app.builds.parts import Parts, in_thread
 from app.builds.views import build_view
 from app.db import builds
 from app.db.events import StoredBody, events_after
-from app.errors import Busy
+from app.errors import Busy, Refused
 from trtforge.contract.builds import TERMINAL, Build
 from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot
 
@@ -149,6 +149,12 @@ class Feeds:
         self._feeds: dict[str, Feed] = {}
         self.closing = False
 
+    def admit(self) -> None:
+        """Raise `Refused` (too_many) when one more watcher would be more than the service carries."""
+        limit = self._parts.settings.max_waiters
+        if sum(feed.watchers for feed in self._feeds.values()) >= limit:
+            raise Refused("too_many", f"{limit} waits and streams are open (TRTFORGE_MAX_WAITERS).", retry_after=5)
+
     def close(self) -> None:
         """End every stream and wait, with `draining`."""
         self.closing = True
@@ -173,7 +179,7 @@ class Feeds:
             if feed.task:
                 feed.task.cancel()
 
-    async def watch(self, build_id: str, after: int) -> AsyncIterator[list[Encoded]]:
+    async def watch(self, build_id: str, after: int) -> AsyncGenerator[list[Encoded]]:
         """Yield a snapshot, the stored events after `after`, and what is live, until the terminal event.
 
         The build must exist. Ends with `draining` when the service does.
@@ -205,7 +211,8 @@ class Feeds:
             return Snapshot(seq=row.last_seq, build=build_view(tx, self._parts, row))
 
     async def until_ended(self, build_id: str, seconds: float) -> None:
-        """Return when the build has ended, `seconds` have passed, or the service drains."""
+        """Return when the build has ended, `seconds` have passed, or the service drains. Raises `Refused`: too_many."""
+        self.admit()
         feed = self._enter(build_id)
         try:
             async with asyncio.timeout(seconds):

@@ -45,6 +45,10 @@ class Claimed:
     row: BuildRow
     locks: tuple[Lock, Lock]
 
+    def release(self) -> None:
+        for lock in self.locks:
+            lock.release()
+
 
 class Supervisor:
     """Runs until it is drained. `worker` is an id that no process used before."""
@@ -165,7 +169,7 @@ class Supervisor:
         finally:
             self._parts.live.remove(row.id)
             self._attempts.pop(row.id, None)
-            await in_thread(lambda: [lock.release() for lock in claimed.locks])
+            await in_thread(claimed.release)
             self._parts.bus.notify(row.id)
             self._parts.bus.notify(QUEUE)
 

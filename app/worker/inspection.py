@@ -3,32 +3,31 @@
 import asyncio
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from app.worker.messages import Inspected, InspectRequest, Refused
 from app.worker.process import Child, Exit, ProtocolBroken
 
+MAX_OPSET = 24  # of the default domain: the newest that the parsers of TensorRT 10.16, 11 and RTX 1.7 know
 _NAME = "model.onnx"
 
 
-async def inspect(model: Path, max_opset: int, timeout_s: float) -> Inspected | Refused:
+async def inspect(model: Path, folder: Path, timeout_s: float) -> Inspected | Refused:
     """Inspect the file `model` in a child of its own within `timeout_s` seconds.
 
-    The child sees a link in a folder of its own, which is always removed. Raises `OSError` when no child can be started.
+    The child works in `folder`, which is fresh and which the caller removes; it sees a link to the model there.
+    Raises `OSError` when no child can be started.
     """
-    with TemporaryDirectory(prefix="trtforge-inspect-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        _link(model.resolve(), folder / _NAME)
-        child = await Child.spawn(InspectRequest(_NAME, max_opset), folder, lambda _: None)
-        try:
-            return await asyncio.wait_for(_answer(child), timeout_s)
-        except TimeoutError:
-            return _unreadable(f"it took more than {timeout_s:g} seconds")
-        except ProtocolBroken:
-            return _unreadable("the reader was led to say nonsense")
-        finally:
-            child.kill()
-            await child.wait()
+    _link(model.resolve(), folder / _NAME)
+    child = await Child.spawn(InspectRequest(_NAME, MAX_OPSET), folder, lambda _: None)
+    try:
+        return await asyncio.wait_for(_answer(child), timeout_s)
+    except TimeoutError:
+        return _unreadable(f"it took more than {timeout_s:g} seconds")
+    except ProtocolBroken:
+        return _unreadable("the reader was led to say nonsense")
+    finally:
+        child.kill()
+        await child.wait()
 
 
 async def _answer(child: Child) -> Inspected | Refused:

@@ -179,7 +179,7 @@ class Child:
         while any(_alive(pid) for pid in _group(self.pid) if pid != self.pid):
             await asyncio.sleep(LOOK)
         self._reaped = True
-        code = self._popen.wait()  # noqa: ASYNC222 (it has exited: returns at once)
+        code = self._popen.wait()
         self._lines.pipe.finish()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._output.closed.wait(), DRAIN)
