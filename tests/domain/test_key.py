@@ -4,9 +4,10 @@ import hashlib
 from typing import Any
 
 import pytest
-from app.domain.key import KEY_SCHEMA, engine_key
 from hypothesis import given
 from hypothesis import strategies as st
+
+from app.domain.key import KEY_SCHEMA, engine_key
 from trtforge.contract.spec import EffectiveSpec, ShapeRange
 from trtforge.contract.target import Target
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from app.domain.effective import effective
 from app.domain.targets import choose
 from app.errors import Refused
@@ -97,7 +98,9 @@ def test_several_that_fit_are_ambiguous_also_when_one_is_the_default():
 
 
 def test_a_portable_target_takes_any_subset_sorted_by_number_and_unique():
-    one, exact = choose(TargetSelector(builder="tensorrt_rtx", compute_capabilities=("12.0", "8.9", "7.5", "8.9")), KNOWN)
+    one, exact = choose(
+        TargetSelector(builder="tensorrt_rtx", compute_capabilities=("12.0", "8.9", "7.5", "8.9")), KNOWN
+    )
     assert one is RTX
     assert exact.compute_capabilities == ("7.5", "8.9", "12.0")
     assert exact == RTX.target.model_copy(update={"compute_capabilities": exact.compute_capabilities})
@@ -108,7 +111,9 @@ def test_compute_capabilities_alone_may_single_out_a_target():
     assert refused(TargetSelector(compute_capabilities=("8.9",))).code == "target_ambiguous"
 
 
-@pytest.mark.parametrize("asked", [(), ("9.0",), ("8.9", "9.0"), ("sm_89",), ("89",), ("8.9 ",), ("08.9",), ("8.9.0",), ("",)])
+@pytest.mark.parametrize(
+    "asked", [(), ("9.0",), ("8.9", "9.0"), ("sm_89",), ("89",), ("8.9 ",), ("08.9",), ("8.9.0",), ("",)]
+)
 def test_unsupported_compute_capabilities_are_refused_with_what_there_is(asked):
     error = refused(TargetSelector(builder="tensorrt_rtx", compute_capabilities=asked))
     assert error.code == "target_unsupported"

@@ -4,13 +4,13 @@ import shlex
 from typing import Any
 
 import pytest
+from hypothesis import given
+
 from app.errors import Refused, trouble
 from app.intake.checks import ERRORS_SHOWN, profile_template, refuse, trtexec_flags
 from app.intake.profiles import check_profiles, is_open
-from hypothesis import given
-from trtforge.contract.spec import BuildSpec, ShapeRange
-
 from tests.intake.models import UNRANKED, models, ranged, tensor
+from trtforge.contract.spec import BuildSpec, ShapeRange
 
 IMAGE = tensor("x", None, 3, None, 224, axes=("N", None, "height", None))
 

@@ -1,6 +1,7 @@
 """What the builder or this version cannot do is refused by name, with what it can."""
 
 import pytest
+
 from app.intake.options import check_options
 from trtforge.contract.spec import BuildOptions, BuildSpec, FallbackStep, ShapeRange
 from trtforge.contract.target import Capabilities, SpecDefaults

@@ -1,10 +1,10 @@
 """A legal profile has no trouble; each rule broken alone is told with its place."""
 
 import pytest
-from app.intake.profiles import LARGEST_EXTENT, check_profiles
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from app.intake.profiles import LARGEST_EXTENT, check_profiles
 from tests.intake.models import UNRANKED, legal_profiles, models, ranged, tensor
 
 IMAGE = tensor("x", None, 3, None, None, axes=("N", None, None, None))

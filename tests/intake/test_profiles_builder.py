@@ -3,12 +3,12 @@
 import onnx
 import pytest
 import tensorrt_rtx as trt
+from onnx import TensorProto, helper
+
 from app.intake.checks import profile_template
 from app.intake.profiles import check_profiles
-from onnx import TensorProto, helper
-from trtforge.contract.spec import BuildSpec, OptimizationProfile
-
 from tests.intake.models import ranged, tensor
+from trtforge.contract.spec import BuildSpec, OptimizationProfile
 
 INPUTS = [tensor("a", None, 1, axes=("n", None)), tensor("b", None, 1, axes=("n", None))]
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from app.store.base import Store
 from app.store.local import LocalStore
 from trtforge.contract.engines import (

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from app.store.base import Store
 from app.store.local import LocalStore
-
 from tests.store.conftest import manifest_of
 
 STEPS = {"open", "os.mkdir", "os.chmod", "os.rename", "os.link", "os.remove"}

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from app.store.local import LocalStore
 
+from app.store.local import LocalStore
 from tests.store.conftest import KEY, manifest_of
 from tests.store.crash import CONTENT, publish, put_model
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from app.errors import StoreFull
 from app.store.disk import disk_errors
 
