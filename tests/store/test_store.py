@@ -35,6 +35,17 @@ def test_putting_a_model_twice_changes_nothing(store):
     assert store.has_model(upload.digest)
 
 
+def test_a_model_can_be_put_again_after_the_store_was_mended(store):
+    upload = uploaded(store)
+    in_the_way = store.root / "models" / upload.digest[7:9]
+    in_the_way.touch()
+    with pytest.raises(StoreUnusable):
+        store.put_model(upload, upload.digest)
+    in_the_way.unlink()
+    store.put_model(upload, upload.digest)
+    assert store.has_model(upload.digest)
+
+
 def test_a_model_under_a_foreign_digest_is_not_kept(store):
     upload = uploaded(store)
     with pytest.raises(ValueError, match="not sha256:d1"):
