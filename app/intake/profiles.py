@@ -118,7 +118,7 @@ def _check_shared(number: int, shaped: Sequence[tuple[Tensor, ShapeRange]]) -> I
     first: dict[str, tuple[str, int, tuple[int, int, int]]] = {}
     for tensor, asked in shaped:
         for axis, name in enumerate(tensor.axes or ()):
-            if not name or tensor.shape is None or tensor.shape[axis] is not None:
+            if not name:
                 continue
             triple = asked.min[axis], asked.opt[axis], asked.max[axis]
             other, at, theirs = first.setdefault(name, (tensor.name, axis, triple))

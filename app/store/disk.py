@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from app.errors import StoreFull, StoreUnusable
@@ -81,6 +81,7 @@ def discard(folder: Path) -> None:
     """Remove a folder and all in it, also where a child took the rights from folders of its own."""
     for parent, names, _ in os.walk(folder):
         for name in names:
-            if not (below := Path(parent, name)).is_symlink():
-                below.chmod(0o700)
+            with suppress(OSError):
+                if not (below := Path(parent, name)).is_symlink():
+                    below.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)  # what vanishes meanwhile is another sweep's work

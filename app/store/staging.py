@@ -14,7 +14,7 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from app.errors import StoreUnusable
-from app.store.disk import discard, disk_errors, plain
+from app.store.disk import PLAIN_ID, discard, disk_errors, plain
 
 LOCK_WAIT = 10.0  # seconds; a free lock is only ever held for the moment in which another process looks at it
 
@@ -104,7 +104,9 @@ class Staging:
         """Remove what dead owners left, and return their ids. A live owner's folder is never touched."""
         swept = []
         with disk_errors():
-            for folder in [f for f in self._root.iterdir() if f.is_dir() and f.name != self._owner]:
+            for folder in [f for f in self._root.iterdir() if f.is_dir() and PLAIN_ID.fullmatch(f.name)]:
+                if folder.name == self._owner:
+                    continue
                 try:
                     with self._lock_of(folder.name).acquire(blocking=False):
                         discard(folder)
