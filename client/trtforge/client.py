@@ -45,7 +45,7 @@ class Client:
     # ---- models and targets
 
     def upload(self, path: str | Path, progress: transfer.Moved | None = None) -> Model:
-        """Return the model of an .onnx file, sending it only if it is not there yet. `progress(sent, total)` in bytes."""
+        """Return the model of an .onnx file, sending it only if need be. `progress(sent, total)` in bytes."""
         return transfer.upload(self._connection, Path(path), progress)
 
     def model(self, digest: str) -> Model:

@@ -26,7 +26,7 @@ def digest_of(path: Path) -> str:
 
 
 def upload(connection: Connection, path: Path, moved: Moved | None = None) -> Model:
-    """Return the model, sending its bytes only if the service lacks them. Raises `OSError` when the file cannot be read."""
+    """Return the model, sending its bytes only if need be. Raises `OSError` when the file cannot be read."""
     address = f"/v1/models/{digest_of(path)}"
     try:
         return Model.model_validate_json(connection.send("GET", address).content)
