@@ -27,15 +27,20 @@ class Parser:
     _event: str = ""
     _data: list[str] = field(default_factory=list)
     _started: bool = False
+    _after_cr: bool = False  # a \r at the end of a piece has ended its line; a \n that follows belongs to it
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
     )
 
     def feed(self, piece: bytes) -> Iterator[Frame]:
         """Yield the frames that `piece` completes."""
-        self._text += self._decoder.decode(piece)
-        if not self._started and self._text:
-            self._started, self._text = True, self._text.removeprefix("\ufeff")
+        text = self._decoder.decode(piece)
+        if text and not self._started:
+            self._started, text = True, text.removeprefix("\ufeff")
+        if text and self._after_cr:
+            text = text.removeprefix("\n")
+            self._after_cr = False
+        self._text += text
         for line in self._lines():
             if line:
                 self._field(line)
@@ -45,10 +50,9 @@ class Parser:
     def _lines(self) -> Iterator[str]:
         start = 0
         for end in _LINE_END.finditer(self._text):
-            if end.group() == "\r" and end.end() == len(self._text):
-                break  # the next piece may begin with the \n that belongs to it
             yield self._text[start : end.start()]
             start = end.end()
+        self._after_cr = self._after_cr or self._text.endswith("\r")
         self._text = self._text[start:]
 
     def _field(self, line: str) -> None:

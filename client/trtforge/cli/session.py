@@ -66,6 +66,11 @@ def _template(template: Any) -> list[str]:
     if not profiles:
         return []
     try:
-        return ["Fill in and add:", f"  {plain(as_trtexec(profiles))}", "or", f"  {plain(as_json(profiles))}"]
+        return [
+            "Adapt these to what you will run, and add them:",
+            f"  {plain(as_trtexec(profiles))}",
+            "or",
+            f"  {plain(as_json(profiles))}",
+        ]
     except (AttributeError, KeyError, TypeError):
         return []

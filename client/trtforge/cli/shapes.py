@@ -1,11 +1,13 @@
 """Optimization profiles as trtexec writes them: `--minShapes=x:1x3x64x64,y:1x8 --optShapes=… --maxShapes=…`.
 
 trtexec's rules hold: all three of min, opt and max, or opt alone, which then is all three; `--shapes` alone likewise.
-A name ends at the last colon, single quotes around it fall away, a `*` in it stands for any letters, `x:scalar` or `x:`
-has no axes. Repeating the options gives further profiles, the first of each for profile 0, and so on.
+A name ends at the last colon, in single quotes it may hold anything, a `*` in it stands for any letters, `x:scalar` or
+`x:` has no axes. Repeating the options gives further profiles, the first of each for profile 0, and so on.
 """
 
 import json
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -17,20 +19,26 @@ from trtforge.contract.spec import OptimizationProfile, ShapeRange
 
 _profile = TypeAdapter(OptimizationProfile)
 
+_PART = re.compile(r"(?:'[^']*'|[^,'])+")  # up to a comma outside quotes
+_NAMED = re.compile(r"((?:'[^']*'|[^'])+):([^:']*)")
+_PLAIN_NAME = re.compile(r"[\w./-]+")
+
 Shapes = dict[str, tuple[int, ...]]
 
 
 def read_shapes(words: str) -> Shapes:
     """Read one `name:1x3x64x64,…`. Raises `ValueError` that quotes the part at fault."""
     shapes: Shapes = {}
-    for part in words.split(","):
-        name, colon, extents = part.rpartition(":")
-        name = name.replace("'", "").strip()
-        if not colon or not name:
+    for part in _PART.findall(words):
+        found = _NAMED.fullmatch(part)
+        name = found[1].replace("'", "").strip() if found else ""
+        if not found or not name:
             raise ValueError(f"{part!r} is not name:1x3x64x64")
         if name in shapes:
             raise ValueError(f"{name!r} is named twice")
-        shapes[name] = _extents(part, extents.strip())
+        shapes[name] = _extents(part, found[2].strip())
+    if not shapes:
+        raise ValueError("no shapes are given; write name:1x3x64x64")
     return shapes
 
 
@@ -94,23 +102,23 @@ def _only_stars(name: str) -> str:
 
 
 def as_trtexec(profiles: Sequence[Mapping[str, Any]]) -> str:
-    """Return profiles as options ready to paste; an extent that is still open is written as `?`."""
-    options = [
-        f"--{corner}Shapes={_quoted(profile, corner)}" for profile in profiles for corner in ("min", "opt", "max")
-    ]
-    return " ".join(options)
+    """Return profiles as options ready to paste into a shell; an extent that is still open is written as `?`."""
+    options = [f"--{corner}Shapes={_written(one, corner)}" for one in profiles for corner in ("min", "opt", "max")]
+    return " ".join(map(shlex.quote, options))
 
 
-def _quoted(profile: Mapping[str, Any], corner: str) -> str:
-    parts = [f"{name}:{'x'.join(map(_extent, shapes[corner])) or 'scalar'}" for name, shapes in profile.items()]
-    words = ",".join(parts)
-    return words if all(c.isalnum() or c in "_.,:-/" for c in words) else "'" + words.replace("'", "'\\''") + "'"
+def _written(profile: Mapping[str, Any], corner: str) -> str:
+    return ",".join(f"{_name(name)}:{_joined(shapes[corner])}" for name, shapes in profile.items())
 
 
-def _extent(extent: int | str | None) -> str:
-    return "?" if extent is None else str(extent)
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else f"'{name}'"
+
+
+def _joined(extents: Sequence[int | None]) -> str:
+    return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
 
 
 def as_json(profiles: Sequence[Mapping[str, Any]]) -> str:
-    """Return profiles as `--profile` options ready to paste."""
-    return " ".join("--profile '" + json.dumps(profile).replace("'", "'\\''") + "'" for profile in profiles)
+    """Return profiles as `--profile` options ready to paste into a shell."""
+    return " ".join(f"--profile {shlex.quote(json.dumps(profile))}" for profile in profiles)
