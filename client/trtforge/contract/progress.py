@@ -59,8 +59,8 @@ def fold(before: Picture, event: Event, now: datetime) -> Picture:
     """
     if isinstance(event, Stored):
         return before if event.seq <= before.seq else replace(_stored(before, event), seq=event.seq)
-    if isinstance(event, Snapshot):
-        return _from_snapshot(event, now)
+    if isinstance(event, Snapshot):  # one older than the picture comes from a replica that lags behind
+        return before if event.seq < before.seq else _from_snapshot(event, now)
     if isinstance(event, PhaseProgress) and (phase := before.phases.get(event.phase.id)):
         return replace(before, phases={**before.phases, phase.id: replace(phase, step=event.phase.step)})
     return before
@@ -84,13 +84,13 @@ def _stored(before: Picture, event: Stored) -> Picture:
         case PhaseFinished():
             return replace(before, phases={i: p for i, p in before.phases.items() if i != event.phase.id})
         case Requeued():
-            return replace(before, state="queued", stage=None, phases={})
+            return replace(before, state="queued", stage=None, waiting_for=None, phases={})
         case Succeeded():
-            return replace(before, state="succeeded", stage=None, phases={})
+            return replace(before, state="succeeded", stage=None, waiting_for=None, phases={})
         case Failed():
-            return replace(before, state="failed", stage=None, phases={})
+            return replace(before, state="failed", stage=None, waiting_for=None, phases={})
         case Cancelled():
-            return replace(before, state="cancelled", stage=None, phases={})
+            return replace(before, state="cancelled", stage=None, waiting_for=None, phases={})
         case _:
             return before
 

@@ -1,0 +1,1 @@
+"""Measurements and the demonstration: run against the real service, through its public API."""

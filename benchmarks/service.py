@@ -1,0 +1,74 @@
+"""A real service of one's own: `trtforge serve` on a free port, in a folder that goes away with it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trtforge.client import Client
+from trtforge.errors import TrtforgeError
+
+START_S = 60.0  # the builder is loaded once in a child before the service is ready
+STOP_S = 30.0
+
+
+class Service:
+    """Runs while the context is open. `stop` is part of what is shown, so it is also a method."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = folder / "service.log"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        command = [str(Path(sys.executable).with_name("trtforge")), "serve", "--host", "127.0.0.1"]
+        command += ["--port", str(self._port), "--data-dir", str(self._folder / "data")]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("TRTFORGE_")}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        self._await_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self.stop()
+
+    def _await_ready(self) -> None:
+        with Client(self.url) as client:
+            try:
+                client.readiness(wait_s=START_S)
+            except TrtforgeError as error:
+                code = self.stop()
+                raise RuntimeError(f"The service did not become ready (exit code {code}): {error}") from error
+
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit code; a service that does not end in `STOP_S` is killed (code -9)."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def log_tail(self, lines: int = 40) -> str:
+        if not self._log.exists():
+            return ""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def light_model(name: str) -> Path:
+    """Return one of the real topologies that ship in package onnx, found without importing it."""
+    spec = find_spec("onnx")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("Package onnx is not installed; `make install` brings it.")
+    return Path(spec.origin).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"

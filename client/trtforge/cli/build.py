@@ -1,0 +1,132 @@
+"""`trtforge build`: upload, ask, watch, fetch; Ctrl-C takes the request back and shows how that ended."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import ValidationError
+
+from trtforge.cli.order import Order, Outcome
+from trtforge.cli.session import Json, Token, Url, describe, exit_code
+from trtforge.cli.shapes import read_json, read_profiles
+from trtforge.cli.text import byte_count, complain, console
+from trtforge.client import Client
+from trtforge.contract.builds import Submit
+from trtforge.contract.spec import BuildOptions, BuildSpec, OptimizationProfile
+from trtforge.contract.target import TargetSelector
+from trtforge.errors import TrtforgeError
+
+Shapes = list[str]
+_NO_MODEL = "sha256:" + "0" * 64  # stands in until the upload has told the digest
+
+
+def build(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", exists=True, dir_okay=False, readable=True)],
+    low: Annotated[Shapes | None, typer.Option("--minShapes", help="Smallest shapes: x:1x3x64x64,y:1x8")] = None,
+    best: Annotated[
+        Shapes | None, typer.Option("--optShapes", help="Shapes to tune for; alone: also min, max.")
+    ] = None,
+    high: Annotated[
+        Shapes | None, typer.Option("--maxShapes", help="Largest shapes. Repeat for more profiles.")
+    ] = None,
+    fixed: Annotated[Shapes | None, typer.Option("--shapes", help="min, opt and max in one.")] = None,
+    profile: Annotated[Shapes | None, typer.Option(help='A profile as JSON: {"x": {"min": […], …}}')] = None,
+    optimization_level: Annotated[
+        int | None, typer.Option("--optimization-level", "--builderOptimizationLevel", help="Higher searches longer.")
+    ] = None,
+    workspace: Annotated[str | None, typer.Option(help="Scratch memory the engine may use: 1GiB")] = None,
+    precision: Annotated[str | None, typer.Option(help="as_is keeps the model's own.")] = None,
+    compute_capability: Annotated[Shapes | None, typer.Option(help="GPUs to build for: 8.9. Repeatable.")] = None,
+    builder: Annotated[Literal["tensorrt", "tensorrt_rtx"] | None, typer.Option(help="Which TensorRT.")] = None,
+    label: Annotated[Shapes | None, typer.Option(help="key=value to find it by. Repeatable.")] = None,
+    priority: Annotated[int, typer.Option(help="Higher first.")] = 0,
+    run_timeout: Annotated[float | None, typer.Option(help="Seconds the build may run.")] = None,
+    queue_timeout: Annotated[float | None, typer.Option(help="Seconds it may wait for a worker.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Build anew what failed before.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the plan goes [MODEL.plan].")] = None,
+    no_fetch: Annotated[bool, typer.Option("--no-fetch", help="Leave the plan on the service.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Print the build's id and stop.")] = False,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Build an engine from an ONNX model, watch it, fetch it.
+
+    Shapes are written as for trtexec. Ctrl-C takes the request back: the build stops unless others wait for it.
+    A second Ctrl-C leaves at once.
+    """
+    ask = _submit(
+        profiles=_profiles(low or [], best or [], high or [], fixed or [], profile or []),
+        spec={"optimization_level": optimization_level, "precision": precision, "workspace_bytes": _bytes(workspace)},
+        target={"builder": builder, "compute_capabilities": tuple(compute_capability) if compute_capability else None},
+        options={
+            "run_timeout_s": run_timeout,
+            "queue_timeout_s": queue_timeout,
+            "priority": priority or None,
+            "labels": _labels(label or []),
+            "retry": retry or None,
+        },
+    )
+    goal = None if no_fetch or detach else output or Path(f"{model.stem}.plan")
+    if goal and not goal.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {goal.parent}", param_hint="--output")
+    raise typer.Exit(_carry_out(ask, model, goal, detach, as_json, url, token))
+
+
+def _carry_out(
+    ask: Submit, model: Path, goal: Path | None, detach: bool, as_json: bool, url: str | None, token: str | None
+) -> int:
+    try:
+        with Client(url, token) as client:
+            outcome = Order(client, console(quiet=as_json), as_json).carry_out(ask, model, goal, detach)
+    except (TrtforgeError, OSError) as trouble:
+        if isinstance(trouble, BrokenPipeError):
+            raise
+        outcome = Outcome.of_trouble(trouble, exit_code(trouble))
+        complain(describe(trouble))
+    if as_json:
+        print(outcome.as_json(), flush=True)
+    return outcome.exit_code
+
+
+def _submit(
+    profiles: tuple[OptimizationProfile, ...], spec: dict[str, Any], target: dict[str, Any], options: dict[str, Any]
+) -> Submit:
+    """Return what to ask for, with only the fields that were given: the service fills the rest."""
+    try:
+        return Submit(
+            model=_NO_MODEL,
+            target=TargetSelector(**_given(target)),
+            spec=BuildSpec(**_given({"profiles": profiles or None, **spec})),
+            options=BuildOptions(**_given(options)),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise typer.BadParameter(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _profiles(
+    low: Shapes, best: Shapes, high: Shapes, fixed: Shapes, profile: Shapes
+) -> tuple[OptimizationProfile, ...]:
+    try:
+        return (*read_profiles(low, best, high, fixed), *map(read_json, profile))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _bytes(words: str | None) -> int | None:
+    try:
+        return None if words is None else byte_count(words)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--workspace") from None
+
+
+def _labels(pairs: list[str]) -> dict[str, str] | None:
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"{pair!r} is not key=value", param_hint="--label")
+    return dict(pair.split("=", 1) for pair in pairs) or None

@@ -1,0 +1,40 @@
+"""A manifest for people: the lines that say what an engine is, what it needs and how it was made."""
+
+from trtforge.cli.shapes import as_trtexec
+from trtforge.cli.text import plain, seconds, size
+from trtforge.contract.engines import Manifest
+from trtforge.contract.target import Target
+
+
+def target_words(target: Target) -> str:
+    gpu = (
+        plain(target.gpu) if target.gpu else f"compute capability {', '.join(map(plain, target.compute_capabilities))}"
+    )
+    driver = f", driver {plain(target.driver)}" if target.driver else ""
+    return (
+        f"{target.builder} {plain(target.builder_version)} for {gpu}{driver}, {plain(target.os)}/{plain(target.arch)}"
+    )
+
+
+def summary(manifest: Manifest) -> str:
+    spec, memory = manifest.spec.effective, manifest.memory
+    achieved = ", ".join(f"{count} {plain(dtype)}" for dtype, count in manifest.precision.achieved.items())
+    told = [
+        f"engine {manifest.engine_key}",
+        f"digest {manifest.plan.digest}, {size(manifest.plan.size)}, verified {manifest.verified}",
+        f"target {target_words(manifest.target)}",
+        f"spec   {plain(spec.precision)}, level {spec.optimization_level}, workspace {size(spec.workspace_bytes)}"
+        + (f", {plain(as_trtexec([_corners(p) for p in spec.profiles]))}" if spec.profiles else ""),
+        f"layers {achieved or 'not told'} (asked for {plain(manifest.precision.requested)})",
+        f"memory weights {size(memory.weights_bytes)}, activations {size(memory.activation_bytes)} per context, "
+        f"scratch {size(memory.scratch_bytes)}",
+        "took   " + ", ".join(f"{plain(stage)} {seconds(took)}" for stage, took in manifest.timings.stages.items()),
+    ]
+    if manifest.warnings:
+        told.append(f"{len(manifest.warnings)} warnings of the builder, the first: {plain(manifest.warnings[0])}")
+    return "\n".join(told)
+
+
+def _corners(profile: object) -> dict[str, dict[str, list[int]]]:
+    assert isinstance(profile, dict)
+    return {name: {c: list(getattr(shapes, c)) for c in ("min", "opt", "max")} for name, shapes in profile.items()}

@@ -1,0 +1,219 @@
+"""One order from the command line, from the upload to the plan on disk, and how it ended."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from trtforge.cli.lines import cancelled, failed
+from trtforge.cli.manifest import summary
+from trtforge.cli.progress import Screen, screen
+from trtforge.cli.session import FAILED, INTERRUPTED
+from trtforge.cli.shapes import fit
+from trtforge.cli.stop import Stop
+from trtforge.cli.text import complain, plain, seconds, size
+from trtforge.client import Client
+from trtforge.contract.builds import Build, Request, Submit, Submitted
+from trtforge.contract.engines import PlanRef
+from trtforge.contract.events import Stored, Withdrawn
+from trtforge.contract.models import Model
+from trtforge.errors import ServiceError, TrtforgeError
+
+_SETTLE_S = 10.0  # a request is answered right after its build's last event
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended: the last line of `--json`."""
+
+    exit_code: int
+    state: str  # succeeded, failed, cancelled, withdrawn, interrupted, detached, refused, unreachable
+    disposition: str | None = None
+    request_id: str | None = None
+    build_id: str | None = None
+    engine_key: str | None = None
+    plan: PlanRef | None = None
+    output: str | None = None  # where the plan is now
+    detail: dict[str, Any] = field(default_factory=dict)  # `failure`, `cancel` or `problem`, whichever says why
+
+    @classmethod
+    def of_trouble(cls, trouble: Exception, exit_code: int) -> "Outcome":
+        if isinstance(trouble, ServiceError):
+            return cls(
+                exit_code, "refused", detail={"problem": trouble.members or trouble.problem.model_dump(mode="json")}
+            )
+        state = "unreachable" if isinstance(trouble, TrtforgeError) and exit_code != FAILED else "failed"
+        return cls(exit_code, state, detail={"error": str(trouble)})
+
+    def as_json(self) -> str:
+        plan = self.plan.model_dump() if self.plan else None
+        fields = {name: value for name, value in vars(self).items() if name != "detail"}
+        return json.dumps({"type": "result"} | fields | {"plan": plan} | self.detail)
+
+
+class Order:
+    """Carries out one order with one client; talks on `console`, which is quiet when JSON is asked for."""
+
+    def __init__(self, client: Client, console: Console, as_json: bool) -> None:
+        self._client, self._console, self._as_json = client, console, as_json
+        self._stop = Stop(console)
+        self._outcome = Outcome(INTERRUPTED, "interrupted")  # grows as more is known
+        self._screen: tuple[str, Screen, int | None] | None = None  # build, its screen, last seq shown there
+
+    def carry_out(self, ask: Submit, path: Path, goal: Path | None, detach: bool) -> Outcome:
+        """Return how it ended. Raises what the client raises."""
+        with self._stop.listening():
+            try:
+                submitted = self._submit(ask, self._upload(path))
+                if detach:
+                    return self._detached(submitted)
+                request = self._follow(submitted)
+                return self._served(request, goal) if request.served else self._unserved(request)
+            except KeyboardInterrupt:
+                return self._leave()
+
+    def _upload(self, path: Path) -> Model:
+        with bar(self._console, f"upload {plain(path.name)}") as moved:
+            model = self._client.upload(path, progress=moved)
+        self._say(f"model {model.digest} ({size(model.size)}, {model.node_count} nodes)")
+        return model
+
+    def _submit(self, ask: Submit, model: Model) -> Submitted:
+        profiles = tuple(fit(profile, model.inputs) for profile in ask.spec.profiles)
+        spec = ask.spec.model_copy(update={"profiles": profiles}) if profiles else ask.spec
+        ask = ask.model_copy(update={"model": model.digest, "spec": spec})
+        with self._stop.held():
+            submitted = self._client.submit(ask)
+            self._outcome = replace(
+                self._outcome,
+                disposition=submitted.disposition,
+                request_id=submitted.request_id,
+                build_id=submitted.build.id if submitted.build else None,
+            )
+        self._say(_disposition(submitted))
+        return submitted
+
+    def _detached(self, submitted: Submitted) -> Outcome:
+        """Print the one thing to go on with: the build's id, or the key of an engine that is there already."""
+        key = submitted.engine.engine_key if submitted.engine else None
+        if not self._as_json:
+            print(submitted.build.id if submitted.build else key, flush=True)
+        return replace(self._outcome, exit_code=0, state="detached", engine_key=key)
+
+    def _follow(self, submitted: Submitted) -> Request:
+        """Show the build that serves the request, and the next one when it falls back, until the request has ended."""
+        build_id = submitted.build.id if submitted.build else None
+        while True:
+            if build_id and submitted.disposition in ("created", "joined"):
+                self._outcome = replace(self._outcome, build_id=build_id)
+                self._watch(build_id, submitted.request_id)
+            request = self._client.request(submitted.request_id, wait_s=_SETTLE_S)
+            if request.state != "waiting":
+                return request
+            build_id = request.builds[-1]
+
+    def _watch(self, build_id: str, request_id: str | None = None) -> None:
+        """Show events until the build ends, or until this request has left it; begin where this was left before."""
+        if self._screen is None or self._screen[0] != build_id:
+            self._screen = build_id, screen(self._console, build_id, self._as_json), None
+        _, shown, after = self._screen
+        with shown:
+            for event in self._client.events(build_id, after):
+                shown.show(event)
+                if isinstance(event, Stored):
+                    self._screen = build_id, shown, event.seq
+                if isinstance(event, Withdrawn) and event.request_id == request_id:
+                    return
+
+    def _served(self, request: Request, goal: Path | None) -> Outcome:
+        assert request.served
+        key = request.served.engine_key
+        if goal:
+            with bar(self._console, f"fetch {plain(goal.name)}") as moved:
+                manifest = self._client.fetch(key, goal, progress=moved)
+        else:
+            manifest = self._client.manifest(key)
+        self._say(summary(manifest))
+        if request.served.fallback:
+            self._say("This is a fallback, not what was asked for first.")
+        if goal:
+            self._say(f"plan   {plain(goal)} (verified)")
+        output = str(goal) if goal else None
+        return replace(self._outcome, exit_code=0, state="succeeded", engine_key=key, plan=manifest.plan, output=output)
+
+    def _unserved(self, request: Request) -> Outcome:
+        """Say why there is no engine: the request's own failure first, then how its build was stopped."""
+        if request.failure:
+            complain(failed(request.failure))
+            detail: dict[str, Any] = {"failure": request.failure.model_dump(mode="json")}
+        else:
+            build = self._client.build(request.builds[-1])
+            complain(cancelled(build.cancel) if build.cancel else f"The request was {request.state}.")
+            detail = {"cancel": build.cancel.model_dump(mode="json") if build.cancel else None}
+        if self._outcome.disposition == "known_failure":
+            complain("It failed so before; --retry builds it anew.")
+        return replace(self._outcome, exit_code=FAILED, state=request.state, detail=detail)
+
+    def _leave(self) -> Outcome:
+        """Take the request back and show what became of the build."""
+        request_id, build_id = self._outcome.request_id, self._outcome.build_id
+        if request_id is None or build_id is None:
+            complain("Interrupted; nothing was asked for.")
+            return self._outcome
+        asked = monotonic()
+        complain("Interrupted: taking the request back. Once more leaves at once.")
+        try:
+            self._client.withdraw(request_id)
+        except ServiceError as error:
+            complain(str(error))
+        build = self._client.build(build_id)
+        if build.requests > 0 and build.cancel is None:
+            complain(f"{build.requests} others wait for build {build.id}: it goes on.")
+        else:
+            self._watch(build_id)
+            build = self._client.build(build_id)
+            complain(f"Build {build.id} {_ending(build)}; that took {seconds(monotonic() - asked)}.")
+        cancel = build.cancel.model_dump(mode="json") if build.cancel else None
+        return replace(self._outcome, detail={"cancel": cancel, "build_state": build.state})
+
+    def _say(self, words: str) -> None:
+        self._console.print(words, soft_wrap=True)
+
+
+def _disposition(submitted: Submitted) -> str:
+    build = f"build {submitted.build.id}" if submitted.build else ""
+    match submitted.disposition:
+        case "created":
+            return f"{build} created"
+        case "joined":
+            waiting = submitted.build.requests if submitted.build else 0
+            return f"{build} joined: {waiting} requests wait for it"
+        case "cached":
+            return f"engine {submitted.engine.engine_key if submitted.engine else ''} is there already"
+    return f"{build} failed before"
+
+
+def _ending(build: Build) -> str:
+    if build.cancel and build.state == "cancelled":
+        return "was " + cancelled(build.cancel)
+    if build.state == "succeeded":
+        return "was past its point of no return and succeeded"
+    return build.state
+
+
+@contextmanager
+def bar(console: Console, words: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a callback that draws bytes moved on a terminal and does nothing elsewhere."""
+    if not console.is_terminal or console.quiet:
+        yield lambda moved, total: None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        drawn = progress.add_task(words, total=None, visible=False)
+        yield lambda moved, total: progress.update(drawn, completed=moved, total=total, visible=True)

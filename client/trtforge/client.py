@@ -1,0 +1,176 @@
+"""The client: upload a model, ask for an engine, watch it being built, fetch the plan. Synchronous, typed, silent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from trtforge import transfer
+from trtforge.connection import Connection, Patience
+from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
+from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
+from trtforge.contract.events import Event
+from trtforge.contract.models import Model
+from trtforge.contract.target import Targets
+from trtforge.errors import ServiceError, ServiceUnreachable
+from trtforge.stream import Follower
+
+
+class Client:
+    """Talk to one service. Use it as a context manager; it is not for several threads at once.
+
+    `url` defaults to `TRTFORGE_URL`, then to http://127.0.0.1:8080; `token` to `TRTFORGE_TOKEN`. `timeout_s` bounds one
+    silence of the service, `patience_s` how long repeatable requests and streams outlive its absence.
+    Every method raises `ServiceError` when the service refuses and `ServiceUnreachable` when it does not answer.
+    """
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, timeout_s: float = 30.0, patience_s: float = 60.0
+    ) -> None:
+        self._connection = Connection(url, token, timeout_s, patience_s)
+        self.url = self._connection.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # ---- models and targets
+
+    def upload(self, path: str | Path, progress: transfer.Moved | None = None) -> Model:
+        """Return the model of an .onnx file, sending it only if need be. `progress(sent, total)` in bytes."""
+        return transfer.upload(self._connection, Path(path), progress)
+
+    def model(self, digest: str) -> Model:
+        return Model.model_validate_json(self._get(f"/v1/models/{digest}"))
+
+    def targets(self) -> Targets:
+        return Targets.model_validate_json(self._get("/v1/targets"))
+
+    # ---- builds and requests
+
+    def submit(self, ask: Submit, idempotency_key: str | None = None, wait_s: float | None = None) -> Submitted:
+        """Ask for an engine; sent again under the same key while the service is away, so it counts once.
+
+        `wait_s` (at most 60) holds the answer back until the request has ended.
+        """
+        headers = {"Idempotency-Key": idempotency_key or uuid4().hex, "Content-Type": "application/json"}
+        body = ask.model_dump_json(exclude_unset=True)
+        answer = self._connection.insist("POST", "/v1/builds", content=body, headers=headers, wait_s=wait_s)
+        return Submitted.model_validate_json(answer.content)
+
+    def build(self, build_id: str, wait_s: float | None = None) -> Build:
+        """Return a build, after its end or after `wait_s` seconds (at most 60), whichever is first."""
+        return Build.model_validate_json(self._get(f"/v1/builds/{build_id}", wait_s=wait_s))
+
+    def builds(
+        self,
+        state: State | None = None,
+        model: str | None = None,
+        engine_key: str | None = None,
+        label: str | None = None,
+        page_size: int | None = None,
+    ) -> Iterator[Build]:
+        """Yield builds, newest first, page after page. `label` is `key=value`."""
+        asked = {"state": state, "model": model, "engine_key": engine_key, "label": label, "limit": page_size}
+        for raw in self._pages("/v1/builds", asked):
+            page = BuildPage.model_validate_json(raw)
+            yield from page.items
+            asked["cursor"] = page.next_cursor
+
+    def log(self, build_id: str) -> str:
+        """Return the builder's own log of a build, as text."""
+        return self._get(f"/v1/builds/{build_id}/log").decode(errors="replace")
+
+    def cancel(self, build_id: str, reason: str | None = None, force: bool = False) -> None:
+        """Ask for the end of a build; it has ended only when its state says so.
+
+        Refused (`build_shared`) while others wait for it, unless `force`.
+        """
+        self._connection.send(
+            "DELETE",
+            f"/v1/builds/{build_id}",
+            params={"force": "true"} if force else {},
+            content=Reason(reason=reason).model_dump_json(),
+            headers={"Content-Type": "application/json"},
+        )
+
+    def request(self, request_id: str, wait_s: float | None = None) -> Request:
+        """Return a request, after its end or after `wait_s` seconds (at most 60), whichever is first."""
+        return Request.model_validate_json(self._get(f"/v1/requests/{request_id}", wait_s=wait_s))
+
+    def withdraw(self, request_id: str) -> None:
+        """Take back one request; the build goes on while others wait for it."""
+        self._connection.send("DELETE", f"/v1/requests/{request_id}")
+
+    def events(self, build_id: str, after: int | None = None) -> Iterator[Event]:
+        """Yield a build's events until its last, reconnecting by itself; no stored event comes twice.
+
+        `after` is the seq of the last stored event already known; None begins with the first.
+        """
+        return Follower(self._connection, build_id, after).events()
+
+    # ---- engines
+
+    def engines(
+        self, model: str | None = None, builder: str | None = None, gpu: str | None = None, page_size: int | None = None
+    ) -> Iterator[EngineSummary]:
+        """Yield engines, newest first, page after page."""
+        asked = {"model": model, "builder": builder, "gpu": gpu, "limit": page_size}
+        for raw in self._pages("/v1/engines", asked):
+            page = EnginePage.model_validate_json(raw)
+            yield from page.items
+            asked["cursor"] = page.next_cursor
+
+    def manifest(self, engine_key: str) -> Manifest:
+        return Manifest.model_validate_json(self._get(f"/v1/engines/{engine_key}"))
+
+    def ready(self, engine_key: str) -> bool:
+        """Say whether the engine can be fetched now; False while it is being built. Unknown keys raise `not_found`."""
+        try:
+            self._get(f"/v1/engines/{engine_key}/ready")
+        except ServiceError as error:
+            if error.problem.status == 503:
+                return False
+            raise
+        return True
+
+    def fetch(self, engine_key: str, path: str | Path, progress: transfer.Moved | None = None) -> Manifest:
+        """Put the plan of an engine at `path`, verified, whole or not at all, and return its manifest.
+
+        Raises `PlanMismatch` when the bytes are not those the manifest names.
+        """
+        manifest = self.manifest(engine_key)
+        transfer.fetch(self._connection, f"/v1/engines/{engine_key}/plan", manifest.plan, Path(path), progress)
+        return manifest
+
+    # ---- service
+
+    def readiness(self, wait_s: float = 0.0) -> None:
+        """Return once the service takes builds; after `wait_s` seconds raise with what it says is missing."""
+        patience = Patience(wait_s)
+        while True:
+            try:
+                self._get("/readyz")
+                return
+            except (ServiceError, ServiceUnreachable):
+                if not patience.pause():
+                    raise
+
+    def _get(self, path: str, wait_s: float | None = None) -> bytes:
+        return self._connection.send("GET", path, wait_s=wait_s).content
+
+    def _pages(self, path: str, asked: dict[str, str | int | None]) -> Iterator[bytes]:
+        """Yield page after page; the reader puts the next cursor into `asked`."""
+        while True:
+            params = {name: value for name, value in asked.items() if value is not None}
+            yield self._connection.send("GET", path, params=params).content
+            if asked.get("cursor") is None:
+                return

@@ -1,0 +1,125 @@
+"""Move bytes: a model up, a plan down. Hashed as streams; a plan is verified before it has its name."""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedRandom, BufferedReader
+from pathlib import Path
+
+from trtforge.connection import Connection, Patience, passes
+from trtforge.contract.engines import PlanRef
+from trtforge.contract.models import Model
+from trtforge.errors import PlanMismatch, ServiceError, ServiceUnreachable
+
+Moved = Callable[[int, int], None]  # bytes so far, bytes in all
+
+_PIECE = 1 << 20
+_INSPECTION_S = 120.0  # the service answers an upload after it has read the graph once
+
+
+def digest_of(path: Path) -> str:
+    """Return `sha256:…` of a file, read as a stream."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def upload(connection: Connection, path: Path, moved: Moved | None = None) -> Model:
+    """Return the model, sending its bytes only if need be. Raises `OSError` when the file cannot be read."""
+    address = f"/v1/models/{digest_of(path)}"
+    try:
+        return Model.model_validate_json(connection.send("GET", address).content)
+    except ServiceError as error:
+        if error.problem.status != 404:
+            raise
+    return connection.persevere(lambda: _put(connection, address, path, moved))
+
+
+def _put(connection: Connection, address: str, path: Path, moved: Moved | None) -> Model:
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+        content = _pieces(file, size, moved)
+        answer = connection.send("PUT", address, content=content, headers=headers, read_s=_INSPECTION_S)
+    return Model.model_validate_json(answer.content)
+
+
+def _pieces(file: BufferedReader, size: int, moved: Moved | None) -> Iterator[bytes]:
+    sent = 0
+    while sent < size and (piece := file.read(min(_PIECE, size - sent))):
+        yield piece
+        sent += len(piece)
+        if moved:
+            moved(sent, size)
+
+
+def fetch(connection: Connection, address: str, plan: PlanRef, goal: Path, moved: Moved | None = None) -> None:
+    """Put the verified plan at `goal`, whole or not at all; a cut is resumed where it happened.
+
+    Raises `PlanMismatch` when the bytes are not `plan`'s, `OSError` when the folder takes no file.
+    """
+    with _beside(goal) as (file, part):
+        _receive(connection, address, plan, file, moved)
+        _verify(file, plan)
+        os.fsync(file.fileno())
+        part.replace(goal)
+    _sync_folder(goal.parent)
+
+
+@contextmanager
+def _beside(goal: Path) -> Iterator[tuple[BufferedRandom, Path]]:
+    """Open a new file in the goal's folder, so that renaming it is atomic; it is gone afterwards unless renamed."""
+    part = goal.parent / f".{goal.name}.{secrets.token_hex(6)}.part"
+    try:
+        with part.open("xb+") as file:
+            yield file, part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _receive(connection: Connection, address: str, plan: PlanRef, file: BufferedRandom, moved: Moved | None) -> None:
+    patience = Patience(connection.patience_s)
+    while (have := file.tell()) < plan.size:
+        try:
+            _receive_some(connection, address, plan, file, moved)
+        except (ServiceError, ServiceUnreachable) as trouble:
+            if file.tell() > have:
+                patience.renew()
+            if not passes(trouble) or not patience.pause(getattr(trouble, "retry_after", None)):
+                raise
+
+
+def _receive_some(
+    connection: Connection, address: str, plan: PlanRef, file: BufferedRandom, moved: Moved | None
+) -> None:
+    have = file.tell()
+    tag = f'"{plan.digest}"'
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-", "If-Range": tag} if have else {})
+    with connection.stream(address, headers=headers) as response:
+        if response.headers.get("ETag", tag) != tag:
+            raise PlanMismatch(plan.digest, response.headers["ETag"].strip('"'))
+        if response.status_code != 206:
+            file.seek(0)
+            file.truncate()
+        for piece in response.iter_raw():
+            file.write(piece)
+            if file.tell() > plan.size:
+                raise PlanMismatch(plan.digest, f"longer than {plan.size} bytes")
+            if moved:
+                moved(file.tell(), plan.size)
+
+
+def _verify(file: BufferedRandom, plan: PlanRef) -> None:
+    file.seek(0)
+    got = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    if got != plan.digest:
+        raise PlanMismatch(plan.digest, got)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
