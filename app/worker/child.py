@@ -17,8 +17,8 @@ from pathlib import Path
 
 from app.worker.lines import TooLong, message_line, read_request
 from app.worker.messages import (
-    Built,
     BuildRequest,
+    Built,
     Failed,
     Inspected,
     InspectRequest,

@@ -14,11 +14,11 @@ _NAME = "model.onnx"
 async def inspect(model: Path, max_opset: int, timeout_s: float) -> Inspected | Refused:
     """Inspect the file `model` in a child of its own within `timeout_s` seconds.
 
-    The child sees a link in a folder of its own, which is always removed. Raises `OSError` when no child can be started.
+    The child sees a link in a folder of its own, which is always removed. Raises `OSError` when no child can start.
     """
     with TemporaryDirectory(prefix="trtforge-inspect-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        _link(model.resolve(), folder / _NAME)
+        _link(model, folder / _NAME)
         child = await Child.spawn(InspectRequest(_NAME, max_opset), folder, lambda _: None)
         try:
             return await asyncio.wait_for(_answer(child), timeout_s)
@@ -51,8 +51,8 @@ def _unreadable(why: str) -> Refused:
 
 
 def _link(model: Path, name: Path) -> None:
-    """A hard link keeps the bytes while the child reads, even if the model is deleted; across file systems a symbolic one."""
+    """A hard link keeps the bytes while the child reads, even if the model is deleted; else a symbolic one."""
     try:
         os.link(model, name)
     except OSError:
-        name.symlink_to(model)
+        name.symlink_to(model.resolve())

@@ -1,4 +1,4 @@
-"""Build with TensorRT, in the child: one module for `tensorrt` and `tensorrt_rtx`, whose Python APIs differ only in what they lack."""
+"""Build with TensorRT, in the child: one module for `tensorrt` and `tensorrt_rtx`, which differ in what they lack."""
 
 import errno
 import importlib
@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from app.worker.messages import Built, BuildRequest, Failed, Probed, Stage, Stopped
+from app.worker.messages import BuildRequest, Built, Failed, Probed, Stage, Stopped
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.scrub import Scrubber

@@ -36,7 +36,7 @@ def _unsupported(parser: Any, error: Any) -> bool:
 
 
 def _where(error: Any, known: tuple[str, str] | None, scrub: Scrubber) -> dict[str, Any]:
-    """`known` is (op_type, domain) of the node with that number in the main graph; inside a function it is another node."""
+    """`known`: (op_type, domain) of the main graph's node with that number; inside a function it is another node."""
     operator = error.node_operator()
     domain = known[1] if known and known[0] == operator else ""
     return {
