@@ -21,6 +21,7 @@ from onnx import (
 from app.intake.looks import looks_like
 
 _MOST_NAMED = 20  # tensors or files that a message lists
+_LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 _WIDEST = 8  # bytes a value may take in memory for each byte it takes in the file (a small int64 is one byte there)
 
 # Names of element types: ONNX's own in lower case, except that the two C names say their width.
@@ -69,8 +70,11 @@ def inspect(path: str, max_opset: int) -> dict[str, Any]:
 
 
 def _load(path: str) -> ModelProto:
-    if Path(path).stat().st_size == 0:
+    size = Path(path).stat().st_size
+    if size == 0:
         raise Unfit("not_an_onnx_model", "The file is empty.")
+    if size > _LARGEST:
+        raise Unfit("not_an_onnx_model", f"The file has {size} bytes and an ONNX file at most {_LARGEST}.")
     try:
         return onnx.load(path, load_external_data=False)
     except (DecodeError, UnicodeDecodeError) as error:
