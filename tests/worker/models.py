@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import sys
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ CRASH_PROFILE = {
 def chain(length: int, *last: onnx.NodeProto) -> onnx.ModelProto:
     """Relu after Relu on an input ["n", 3]; 2,000 of them build for many seconds, almost all without a callback."""
     names = [f"t{i}" for i in range(length + 1)]
-    nodes = [make_node("Relu", [a], [b]) for a, b in zip(names, names[1:], strict=False)] + list(last)
+    nodes = [make_node("Relu", [a], [b]) for a, b in pairwise(names)] + list(last)
     given = make_tensor_value_info("t0", TensorProto.FLOAT, ["n", 3])
     made = make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, ["n", 3])
     opsets = [make_opsetid("", 17), make_opsetid("some.domain", 1)]
@@ -81,8 +82,8 @@ def run(main: Coroutine[Any, Any, Any], seconds: float = 60) -> Any:
 
 async def run_child(
     request: Any, folder: Path, during: Callable[[Child, Message], None] = lambda child, message: None
-) -> tuple[list[Message], Exit, str]:
-    """Run our child to its end: what it said, how it ended, what it printed. `during` sees every message as it comes."""
+) -> tuple[list[Any], Exit, str]:
+    """Run our child to its end: what it said, how it ended, what it printed. `during` sees each message as it comes."""
     output: list[bytes] = []
     child = await Child.spawn(request, folder, output.append)
     try:
@@ -96,7 +97,7 @@ async def run_child(
     return messages, ended, b"".join(output).decode()
 
 
-def outcome(messages: list[Message]) -> Message:
+def outcome(messages: list[Any]) -> Any:
     """The last message, which is the only outcome."""
     assert [isinstance(m, OUTCOMES) for m in messages] == [False] * (len(messages) - 1) + [True]
     return messages[-1]

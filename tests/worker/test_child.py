@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import onnx
 import psutil
@@ -129,7 +130,7 @@ def test_a_child_whose_parent_died_before_it_could_ask_the_kernel_ends_at_once(t
 
 
 def test_signals_of_a_terminal_do_not_reach_the_build_and_it_is_first_for_the_memory_killer(tmp_path):
-    seen = {}
+    seen: dict[str, Any] = {}
 
     def during(child, message):
         if isinstance(message, Stage) and message.stage == "parse":

@@ -1,6 +1,5 @@
 """Inspection from the parent: whatever the file does, a value comes back and nothing stays behind."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -20,11 +19,12 @@ def temporary(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
-    assert os.listdir(folder) == []
+    assert list(folder.iterdir()) == []
 
 
 def _inspect(model: Path, seconds: float = 60.0) -> Inspected | Refused:
-    return run(inspect(model, 23, seconds))
+    answer: Inspected | Refused = run(inspect(model, 23, seconds))
+    return answer
 
 
 def test_a_real_model_is_inspected_and_its_file_stays(tmp_path):

@@ -5,12 +5,14 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from app.errors import NotReady
-from app.worker.locks import read_holder, try_lock
+from app.worker.locks import Lock, read_holder, try_lock
 
 HOLD = """
 import sys, time
@@ -27,12 +29,23 @@ def _other(path):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+def _taken(path: Path, **holder: Any) -> Lock:
+    lock = try_lock(path, holder)
+    assert lock
+    return lock
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    holder = read_holder(path)
+    assert holder
+    return holder
+
+
 def test_one_holder_at_a_time_with_its_record_beside_it(tmp_path):
     path = tmp_path / "locks" / "gpu-0"
-    lock = try_lock(path, {"build": "b1", "attempt": 2})
-    assert lock
+    lock = _taken(path, build="b1", attempt=2)
     assert try_lock(path, {"build": "b2", "attempt": 1}) is None
-    holder = read_holder(path)
+    holder = _holder(path)
     assert (holder["build"], holder["attempt"], holder["pid"]) == ("b1", 2, os.getpid())
     assert holder["pid_started"] == psutil.Process().create_time()
     inode = path.stat().st_ino
@@ -40,7 +53,7 @@ def test_one_holder_at_a_time_with_its_record_beside_it(tmp_path):
     lock.release()
     assert read_holder(path) is None
     assert path.stat().st_ino == inode
-    with try_lock(path, {}):
+    with _taken(path):
         assert path.stat().st_ino == inode
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -50,17 +63,17 @@ def test_another_process_is_seen_and_its_death_frees_the_lock(tmp_path):
     with _other(path) as other:
         assert other.stdout.readline() == "held\n"
         assert try_lock(path, {}) is None
-        assert read_holder(path)["pid"] == other.pid
+        assert _holder(path)["pid"] == other.pid
         other.kill()
         other.wait()
-    assert read_holder(path)["build"] == "other"  # killed: nobody removed it, and its pid tells that it is gone
-    with try_lock(path, {"build": "mine"}):
-        assert read_holder(path)["build"] == "mine"
+    assert _holder(path)["build"] == "other"  # killed: nobody removed it, and its pid tells that it is gone
+    with _taken(path, build="mine"):
+        assert _holder(path)["build"] == "mine"
 
 
 def test_release_from_another_thread_frees_it(tmp_path):
     path = tmp_path / "locks" / "key"
-    lock = try_lock(path, {})
+    lock = _taken(path)
     thread = threading.Thread(target=lock.release)
     thread.start()
     thread.join()
@@ -71,7 +84,7 @@ def test_release_from_another_thread_frees_it(tmp_path):
 
 def test_a_child_that_outlives_the_holder_does_not_hold_the_lock(tmp_path):
     path = tmp_path / "locks" / "key"
-    lock = try_lock(path, {})
+    lock = _taken(path)
     child = subprocess.Popen(["sleep", "1000"], close_fds=False)
     try:
         lock.release()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 import tensorrt_rtx as trt
 
@@ -10,7 +11,7 @@ from app.worker.monitor import MOST_WAITING, PhaseLog, monitor_for
 
 
 def _sent(calls):
-    sent = []
+    sent: list[Any] = []
     with PhaseLog(sent.append) as phases:
         monitor = monitor_for(trt, phases, threading.Event(), threading.Event())
         calls(monitor)
@@ -54,8 +55,13 @@ def test_strays_are_dropped_and_steps_collapse_to_the_latest():
 
 def test_times_are_of_the_callbacks_not_of_the_sending():
     before = time.time()
-    sent = _sent(lambda m: [m.phase_start("p", None, 1), time.sleep(0.05), m.phase_finish("p")])
-    started, finished = sent
+
+    def calls(m):
+        m.phase_start("p", None, 1)
+        time.sleep(0.05)
+        m.phase_finish("p")
+
+    started, finished = _sent(calls)
     assert before - 0.01 <= started.at <= time.time()
     assert finished.elapsed_s >= 0.05
     assert abs(finished.at - started.at - finished.elapsed_s) < 1e-6

@@ -2,18 +2,20 @@
 
 import os
 import threading
+from typing import Any
 
 from app.worker.native_log import MOST_MESSAGES, NativeLog
 from app.worker.scrub import Scrubber
 
 NOISE = (
     "[checkMacros.cpp::catchCudaError::250] Error Code 1: Cuda Runtime (In catchCudaError at "
-    "/_src/common/dispatch/checkMacros.cpp:250 (cudaError 35: CUDA driver version is insufficient for CUDA runtime version))"
+    "/_src/common/dispatch/checkMacros.cpp:250 (cudaError 35: CUDA driver version is insufficient for CUDA runtime "
+    "version))"
 )
 
 
 def _log():
-    said = []
+    said: list[Any] = []
     return NativeLog(said.append, Scrubber(["/data/attempts/7"])), said
 
 

@@ -11,10 +11,10 @@ import pytest
 import uvloop
 
 from app.worker.lines import MAX_LINE
-from app.worker.messages import InspectRequest, ProbeRequest, Stage
+from app.worker.messages import InspectRequest, Log, ProbeRequest, Stage
 from app.worker.pipes import BURST, CHUNK, PACE
 from app.worker.process import Child, Exit, ProtocolBroken
-from tests.worker.models import build_request, chain, folder_with, run, run_child, script
+from tests.worker.models import run, script
 
 PROBE = ProbeRequest("tensorrt_rtx")
 SLEEP = "time.sleep(1000)"
@@ -141,6 +141,7 @@ def test_kill_reaches_the_whole_group(tmp_path):
         ended = await _end(child)
         child.kill()
         child.stop()
+        assert used
         return ended.signal, _gone(grandchild), used.rss_bytes > 0
 
     assert run(main()) == ("SIGKILL", True, True)
@@ -165,7 +166,8 @@ def test_a_flood_of_output_is_paced_and_holds_nothing_else_up(tmp_path):
             nonlocal got
             got += len(chunk)
 
-        body = "import threading\nthreading.Thread(target=lambda: [os.write(2, b'x' * 65536) for _ in iter(int, 1)]).start()\n"
+        body = "import threading\n"
+        body += "threading.Thread(target=lambda: [os.write(2, b'x' * 65536) for _ in iter(int, 1)]).start()\n"
         body += 'for _ in range(20): out(b\'{"type":"stage","stage":"parse"}\\n\'); time.sleep(0.05)\n'
         body += "os.close(fd)"
         started = time.monotonic()
@@ -191,6 +193,7 @@ def test_a_reader_that_pauses_bounds_what_is_kept_and_loses_nothing(tmp_path):
         texts = []
         async for message in child.messages():
             await asyncio.sleep(0.002)
+            assert isinstance(message, Log)
             texts.append(message.text)
             assert child._lines._kept <= 2 * MAX_LINE
         return texts, await child.wait()
@@ -249,12 +252,12 @@ def test_no_descriptor_and_no_process_is_left(tmp_path):
         await _end(child)
 
     async def main():
-        before = len(os.listdir("/proc/self/fd")), len(psutil.Process().children())
+        before = psutil.Process().num_fds(), len(psutil.Process().children())
         for body in ("pass", SLEEP, f"os.close(fd); os.close(0); os.close(1); os.close(2); {SLEEP}"):
             await one(body)
         with pytest.raises(OSError):
             await Child.spawn(PROBE, tmp_path, _silent, argv=["/nonexistent"])
-        return before, (len(os.listdir("/proc/self/fd")), len(psutil.Process().children()))
+        return before, (psutil.Process().num_fds(), len(psutil.Process().children()))
 
     before, after = run(main())
     assert after == before
@@ -269,30 +272,3 @@ def test_a_loop_that_ends_takes_its_children_along(tmp_path):
     while not _gone(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_the_child_sees_no_secret_and_no_other_home(tmp_path, monkeypatch):
-    for name in ("TRTFORGE_ADMIN_TOKEN", "TRTFORGE_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD"):
-        monkeypatch.setenv(name, "s3cr3t")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", "") + ":relative:")
-
-    async def main():
-        printed = bytearray()
-        body = "print('\\n'.join(f'{k}={v}' for k, v in os.environ.items())); print('\\n'.join('path ' + p for p in sys.path))"
-        child = await Child.spawn(PROBE, tmp_path, printed.extend, argv=script(body))
-        await child.wait()
-        return printed.decode().splitlines()
-
-    lines = run(main())
-    assert not [line for line in lines if "s3cr3t" in line]
-    assert {"CUDA_VISIBLE_DEVICES=1", f"HOME={tmp_path}", f"TMPDIR={tmp_path}"} <= set(lines)
-    (import_path,) = [line for line in lines if line.startswith("PYTHONPATH=")]
-    assert all(entry.startswith("/") for entry in import_path.removeprefix("PYTHONPATH=").split(":"))
-
-
-def test_names_in_the_folder_shadow_no_module(tmp_path):
-    for name in ("json", "onnx", "app", "sitecustomize", "usercustomize", "ctypes", "tensorrt_rtx"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit(99)")
-    messages, ended, _ = run(run_child(build_request(), folder_with(tmp_path, chain(1))))
-    assert (messages[-1].type, ended.code) == ("built", 0)
