@@ -1,4 +1,4 @@
-"""Read an ONNX file once and say what is in it, or why it cannot be a model. Runs in a child: the file is a stranger's."""
+"""Read an ONNX file once: say what is in it, or why it cannot be a model. Runs in a child: the file is a stranger's."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -21,6 +21,7 @@ from onnx import (
 from app.intake.looks import looks_like
 
 _MOST_NAMED = 20  # tensors or files that a message lists
+_LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 _WIDEST = 8  # bytes a value may take in memory for each byte it takes in the file (a small int64 is one byte there)
 
 # Names of element types: ONNX's own in lower case, except that the two C names say their width.
@@ -69,8 +70,11 @@ def inspect(path: str, max_opset: int) -> dict[str, Any]:
 
 
 def _load(path: str) -> ModelProto:
-    if Path(path).stat().st_size == 0:
+    size = Path(path).stat().st_size
+    if size == 0:
         raise Unfit("not_an_onnx_model", "The file is empty.")
+    if size > _LARGEST:
+        raise Unfit("not_an_onnx_model", f"The file has {size} bytes and an ONNX file at most {_LARGEST}.")
     try:
         return onnx.load(path, load_external_data=False)
     except (DecodeError, UnicodeDecodeError) as error:
@@ -157,15 +161,19 @@ def _no_external_data(model: ModelProto, nodes: list[NodeProto]) -> None:
     for name, tensor in _tensors(model, nodes):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             names.append(name)
-            files |= {entry.value for entry in tensor.external_data if entry.key == "location"}
+            files |= {_last_part(entry.value) for entry in tensor.external_data if entry.key == "location"}
     if names:
         where = f" in {_list(sorted(files))}" if files else ""
         raise Unfit("external_data_missing", f"{len(names)} tensors are kept outside the file{where}: {_list(names)}.")
 
 
+def _last_part(location: str) -> str:
+    """A location may be a path of the machine that wrote it."""
+    return location.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 def _list(names: list[str]) -> str:
-    """Only the last part of each: a location may be a path of the machine that wrote it."""
-    shown = ", ".join(name.replace("\\", "/").rsplit("/", 1)[-1][:80] for name in names[:_MOST_NAMED])
+    shown = ", ".join(name[:80] for name in names[:_MOST_NAMED])
     return shown + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
 
 
@@ -206,7 +214,7 @@ def _declared_bytes(tensor: TensorProto) -> int:
 
 
 def _dtype(number: int) -> str:
-    return _DTYPES.get(number, f"unknown_{number}")
+    return str(_DTYPES.get(number, f"unknown_{number}"))
 
 
 def _tensor(value: ValueInfoProto) -> dict[str, Any]:
@@ -224,7 +232,7 @@ def _tensor(value: ValueInfoProto) -> dict[str, Any]:
 
 
 def _extents(tensor: TypeProto.Tensor) -> list[tuple[int | None, str | None]]:
-    """(extent, name of the axis) each; an open axis without a name is (None, None). Some exporters write −1 for open."""
+    """(extent, name) of each axis; an open one without a name is (None, None). Some exporters write −1 for open."""
     return [
         (dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None, dim.dim_param or None)
         for dim in tensor.shape.dim

@@ -1,4 +1,4 @@
-"""What a child sees of our environment: an allow-list, so that no token and no database URL ever reaches native code."""
+"""What a child sees of our environment: an allow-list, so that no token and no database URL reaches native code."""
 
 import os
 import site
@@ -13,7 +13,7 @@ _ROOT = Path(__file__).resolve().parents[2]  # where `app` is imported from
 
 
 def child_environment(ours: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the environment of a child that works in `folder`, which is also its home and its place for temporary files."""
+    """Return the environment of a child in `folder`, which is also its home and its place for temporary files."""
     theirs = {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_PREFIXES)}
     at = str(folder.resolve())
     return {**theirs, "HOME": at, "TMPDIR": at, "PYTHONPATH": _import_path(ours.get("PYTHONPATH", ""))}

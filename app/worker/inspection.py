@@ -17,7 +17,7 @@ async def inspect(model: Path, folder: Path, timeout_s: float) -> Inspected | Re
     The child works in `folder`, which is fresh and which the caller removes; it sees a link to the model there.
     Raises `OSError` when no child can be started.
     """
-    _link(model.resolve(), folder / _NAME)
+    _link(model, folder / _NAME)
     child = await Child.spawn(InspectRequest(_NAME, MAX_OPSET), folder, lambda _: None)
     try:
         return await asyncio.wait_for(_answer(child), timeout_s)
@@ -50,8 +50,8 @@ def _unreadable(why: str) -> Refused:
 
 
 def _link(model: Path, name: Path) -> None:
-    """A hard link keeps the bytes while the child reads, even if the model is deleted; across file systems a symbolic one."""
+    """A hard link keeps the bytes while the child reads, even if the model is deleted; else a symbolic one."""
     try:
         os.link(model, name)
     except OSError:
-        name.symlink_to(model)
+        name.symlink_to(model.resolve())

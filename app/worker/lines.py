@@ -25,7 +25,7 @@ def request_line(request: Request) -> bytes:
 
 
 def read_request(line: bytes) -> Request:
-    """Return the request. Raises `ValueError`, `KeyError` or `TypeError` for anything that `request_line` did not write."""
+    """Return the request. Raises `ValueError`, `KeyError` or `TypeError` for what `request_line` did not write."""
     fields: dict[str, Any] = json.loads(line)
     return _KINDS[fields.pop("kind")](**fields)
 

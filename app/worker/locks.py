@@ -20,7 +20,7 @@ class Lock:
         self._held, self._record = held, record
 
     def release(self) -> None:
-        """Free the lock, from any thread. Does nothing the second time. The lock file stays: deleting it lets a second holder in."""
+        """Free the lock, from any thread; safe to repeat. The lock file stays: deleting it lets a second holder in."""
         if self._held.is_locked:
             self._record.unlink(missing_ok=True)
             self._held.release()

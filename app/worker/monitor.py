@@ -74,7 +74,7 @@ class PhaseLog:
             self.error = error
 
     def _round(self, steps_too: bool) -> None:
-        """Send what waits. Steps collapse to the latest per phase and keep to the interval; starts and finishes never do."""
+        """Send what waits. Steps collapse to the latest per phase and keep to the interval; nothing else does."""
         for _ in range(len(self._calls)):  # what comes meanwhile waits for the next round, or steps would never be sent
             match self._calls.popleft():
                 case ("start", at, name, parent, total):
@@ -108,7 +108,7 @@ class PhaseLog:
 
 
 def monitor_for(trt: Any, phases: PhaseLog, stop: threading.Event, refused: threading.Event) -> Any:
-    """Return the `IProgressMonitor` of this flavour of TensorRT. `refused` is set once it has told the builder to stop."""
+    """Return the `IProgressMonitor` of this flavour. `refused` is set once it has told the builder to stop."""
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:

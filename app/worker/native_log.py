@@ -16,6 +16,11 @@ _NOISE = re.compile(r"cudaError(?:\(\))? ?(?:35|100)\b|CUDA driver version is in
 _FIGURES = re.compile(r"(Total Weights Memory|Total Activation Memory|Max Scratch Memory): (\d+) bytes")
 
 
+def without_noise(text: str) -> str:
+    """Return the lines that say something; a text of several lines may end in noise."""
+    return "\n".join(line for line in text.splitlines() if not _NOISE.search(line))
+
+
 class NativeLog:
     """Collects what the builder logs. Called from native threads: never raises, never waits for a reader."""
 
@@ -25,14 +30,23 @@ class NativeLog:
         self._writable = select.poll()
         self._writable.register(2, select.POLLOUT)
         self._figures: dict[str, int] = {}
-        self.first_error: str | None = None
+        self._error: str | None = None
+        self._noise: str | None = None
+
+    @property
+    def first_error(self) -> str | None:
+        """Of this stage; noise only where nothing else was said, because then the missing GPU may be the reason."""
+        return self._error or self._noise
+
+    def enter_stage(self) -> None:
+        self._error = self._noise = None
 
     def take(self, severity: str, text: str) -> None:
         """`severity` is TensorRT's own name: INTERNAL_ERROR, ERROR, WARNING, INFO."""
         try:
             self._take(severity, self._scrub(text))
         except Exception:
-            self.first_error = self.first_error or "the builder's log could not be read"
+            self._error = self._error or "the builder's log could not be read"
 
     def figure(self, name: str) -> int | None:
         """Bytes logged as `name`: the largest, since a build with several profiles logs one line for each."""
@@ -43,10 +57,12 @@ class NativeLog:
         if severity == "INFO":
             for name, count in _FIGURES.findall(text):
                 self._figures[name] = max(int(count), self._figures.get(name, 0))
-        elif not _NOISE.search(text):
-            if severity != "WARNING" and self.first_error is None:
-                self.first_error = text
-            self._tell(severity, text)
+        elif words := without_noise(text):
+            if severity != "WARNING":
+                self._error = self._error or words
+            self._tell(severity, words)
+        elif severity != "WARNING":
+            self._noise = self._noise or text
 
     def _tell(self, severity: str, text: str) -> None:
         if self._said < MOST_MESSAGES:

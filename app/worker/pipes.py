@@ -1,4 +1,4 @@
-"""Bytes out of a child, read on the event loop: never more at once than the loop can bear, never more kept than is bounded."""
+"""Bytes out of a child, read on the event loop: no more at once than the loop can bear, and only so many kept."""
 
 import asyncio
 import os

@@ -15,7 +15,7 @@ class BuilderUnusable(Exception):
 
 
 async def probe(builder: str, timeout_s: float) -> Probed:
-    """Return what `builder` ("tensorrt_rtx" or "tensorrt") reports within `timeout_s` seconds. Raises `BuilderUnusable`."""
+    """Return what `builder` ("tensorrt_rtx" or "tensorrt") reports in `timeout_s` seconds. Raises `BuilderUnusable`."""
     output = bytearray()
 
     def keep(chunk: bytes) -> None:

@@ -111,7 +111,7 @@ class Child:
         return cls(popen, request, said, on_output)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Yield what the child says until it closes its descriptor. Raises `ProtocolBroken`; then the child is still there."""
+        """Yield what the child says until it closes its descriptor. Raises `ProtocolBroken`; the child lives on."""
         async for line in self._lines:
             yield _message(line)
 
@@ -123,13 +123,13 @@ class Child:
             self._write()
 
     def kill(self) -> None:
-        """SIGKILL the whole process group. Safe to call always: once reaped, the number may be another's, and nothing is sent."""
+        """SIGKILL the whole process group. Safe to call always: nothing is sent once the number may be another's."""
         if not self._reaped:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> Exit:
-        """Return how the child ended, when its group is gone and its pipes are drained and closed. Cancelling changes nothing."""
+        """Return how the child ended, once its group is gone and its pipes are drained and closed. Safe to cancel."""
         return await asyncio.shield(self._end)
 
     def usage(self) -> Usage | None:
@@ -148,7 +148,7 @@ class Child:
         return Usage(cpu, rss) if self._seen else None
 
     def _write(self) -> None:
-        """Hand over what the pipe takes now and the rest when it has room: a child that does not read holds nobody up."""
+        """Hand over what the pipe takes now, the rest when it has room: a child that does not read holds nobody up."""
         try:
             while self._orders and self._stdin >= 0:
                 del self._orders[: os.write(self._stdin, self._orders)]
@@ -176,10 +176,10 @@ class Child:
         await self._exited()
         seconds = monotonic() - self._started
         self.kill()  # the leader is not reaped yet, so the number is still this group's
-        while any(_alive(pid) for pid in _group(self.pid) if pid != self.pid):
+        while any(_alive(pid) for pid in _group(self.pid) if pid != self.pid):  # noqa: ASYNC110 (strangers tell nobody)
             await asyncio.sleep(LOOK)
         self._reaped = True
-        code = self._popen.wait()
+        code = self._popen.wait()  # it has exited: returns at once
         self._lines.pipe.finish()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._output.closed.wait(), DRAIN)

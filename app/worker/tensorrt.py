@@ -1,4 +1,4 @@
-"""Build with TensorRT, in the child: one module for `tensorrt` and `tensorrt_rtx`, whose Python APIs differ only in what they lack."""
+"""Build with TensorRT, in the child: one module for `tensorrt` and `tensorrt_rtx`, which differ in what they lack."""
 
 import errno
 import importlib
@@ -12,7 +12,7 @@ from app.worker.messages import BuildRequest, Built, Failed, Probed, Stage, Stop
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.scrub import Scrubber
-from app.worker.verdict import parse_failure
+from app.worker.verdict import first_line, parse_failure
 
 Outcome = Built | Failed | Stopped
 
@@ -196,7 +196,7 @@ def _serialize(
     trt: Any, builder: Any, network: Any, config: Any, log: NativeLog, phases: PhaseLog, stop: threading.Event
 ) -> Any:
     """Return the plan, as the builder's own memory. A stop that came at any time wins over a plan that came out."""
-    log.first_error = None
+    log.enter_stage()
     refused = threading.Event()
     config.progress_monitor = monitor_for(trt, phases, stop, refused)
     _unless_stopped(stop)
@@ -204,8 +204,9 @@ def _serialize(
     if stop.is_set() and (plan is not None or refused.is_set()):
         raise Ends(Stopped("monitor" if refused.is_set() else "between_stages"))
     if plan is None:  # not cancelled: the builder returns the same for both, and only we know who was asked
-        message = "The builder gave up: " + (log.first_error or "it did not say why")
-        raise Ends(Failed("builder_error", message, native=log.first_error))
+        native = log.first_error
+        message = f"The builder gave up: {first_line(native)}"
+        raise Ends(Failed("builder_error", message, native))
     return plan
 
 

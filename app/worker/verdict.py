@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.worker.messages import Failed
+from app.worker.native_log import without_noise
 from app.worker.scrub import Scrubber
 
 MOST = 100  # nodes and errors that are listed
@@ -19,12 +20,17 @@ def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) 
     unknown = [error for error in errors if _unsupported(parser, error)]
     if not unknown:
         where = {"errors": [_where(error, None, scrub) for error in errors]}
-        return Failed("builder_error", f"The parser refused the model: {native or 'it did not say why'}", native, where)
+        return Failed("builder_error", f"The parser refused the model: {first_line(native)}", native, where)
     domains = _domains(model)
     nodes = [_where(error, domains.get(error.node()), scrub) for error in unknown]
     kinds = sorted({node["op"] for node in nodes})
     message = f"The builder does not support {len(nodes)} of the model's nodes: {', '.join(kinds[:10])}."
     return Failed("op_unsupported", message, native, {"nodes": nodes})
+
+
+def first_line(native: str | None) -> str:
+    """What fits into a sentence of ours; the whole goes along as `native`."""
+    return native.splitlines()[0] if native else "it did not say why"
 
 
 def _unsupported(parser: Any, error: Any) -> bool:
@@ -36,7 +42,7 @@ def _unsupported(parser: Any, error: Any) -> bool:
 
 
 def _where(error: Any, known: tuple[str, str] | None, scrub: Scrubber) -> dict[str, Any]:
-    """`known` is (op_type, domain) of the node with that number in the main graph; inside a function it is another node."""
+    """`known`: (op_type, domain) of the main graph's node with that number; inside a function it is another node."""
     operator = error.node_operator()
     domain = known[1] if known and known[0] == operator else ""
     return {
@@ -44,14 +50,14 @@ def _where(error: Any, known: tuple[str, str] | None, scrub: Scrubber) -> dict[s
         "name": scrub(error.node_name(), 200),
         "op": scrub(operator, 200),
         "domain": scrub(domain, 200),
-        "text": scrub(error.desc(), 500),
+        "text": scrub(without_noise(error.desc()), 500),
     }
 
 
 def _text(error: Any, scrub: Scrubber) -> str:
     operator, name = error.node_operator(), error.node_name()
     node = f"node {error.node()} ({operator}{f' {name}' if name else ''}): " if operator else ""
-    return scrub(f"{node}{error.desc()} [{error.code().name}]")
+    return scrub(f"{node}{without_noise(error.desc())} [{error.code().name}]")
 
 
 def _domains(model: str) -> dict[int, tuple[str, str]]:
