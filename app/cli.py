@@ -51,11 +51,6 @@ class _Server(uvicorn.Server):
         await super().serve(sockets)
 
 
-def serve(self, sockets: list[socket.socket] | None = None) -> None:
-    self._loop = asyncio.get_running_loop()
-    await super().serve(sockets)
-
-
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.")] = None,

