@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from app.builds.bus import woken
 from app.builds.parts import Parts, in_thread
 from app.builds.views import build_view
-from app.db import builds
+from app.db import builds, requests
 from app.db.events import StoredBody, events_after
 from app.errors import Busy, Refused
 from trtforge.contract.builds import TERMINAL, Build
-from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot
+from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot, Stalled
 
 POLL = 0.5  # seconds between looks when nothing wakes us: how late another process's event may come
 RECONNECT_AFTER = 2.0  # seconds a client should give a draining server
@@ -101,6 +101,8 @@ class Feed:
         if monotonic() - self._beat >= self._parts.settings.heartbeat_s and not self.ended:
             self._beat = monotonic()
             self._say("heartbeat", await self._heartbeat())
+            if live and live.idle_s >= self._parts.settings.stalled_after_s:
+                self._say("stalled", Stalled(silent_s=round(live.idle_s, 3)))
 
     async def _heartbeat(self) -> Heartbeat:
         live = self._parts.live.get(self._build_id)
@@ -222,6 +224,21 @@ class Feeds:
             pass
         finally:
             self._leave(build_id, feed)
+
+    async def until_answered(self, request_id: str, seconds: float) -> None:
+        """The same for a request, which goes on to another build when its own fails and it has a fallback."""
+        end, waited_on = monotonic() + seconds, None
+        while not self.closing:
+            build_id = await in_thread(lambda: self._waits_on(request_id))
+            if build_id in (None, waited_on) or (left := end - monotonic()) <= 0:
+                return
+            await self.until_ended(build_id, left)
+            waited_on = build_id
+
+    def _waits_on(self, request_id: str) -> str | None:
+        with self._parts.database.read() as tx:
+            request = requests.find(tx, request_id)
+        return request.build_id if request and request.state == "waiting" else None
 
 
 def _failed(task: "asyncio.Task[None]", feed: Feed) -> None:
