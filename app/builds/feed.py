@@ -102,7 +102,7 @@ class Feed:
             self._beat = monotonic()
             self._say("heartbeat", await self._heartbeat())
             if live and live.idle_s >= self._parts.settings.stalled_after_s:
-                self._say("stalled", Stalled(silent_s=round(live.idle_s, 3)))
+                self._say("stalled", Stalled(silent_s=live.progress().silent_s))
 
     async def _heartbeat(self) -> Heartbeat:
         live = self._parts.live.get(self._build_id)

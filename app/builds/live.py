@@ -11,7 +11,14 @@ from trtforge.contract.events import Event, PhaseStarted, StageEntered
 from trtforge.contract.progress import Picture, fold
 
 BUSY_SHARE = 0.05  # of one core, over the window below: less is idle (a waiting process still ticks a little)
-WINDOW = 5  # samples, one a second
+WINDOW = 3  # samples, one a second
+
+
+Sample = tuple[float, float]  # when (monotonic), CPU seconds until then
+
+
+def _busy(first: Sample, last: Sample) -> bool:
+    return last[1] - first[1] >= BUSY_SHARE * (last[0] - first[0])
 
 
 class LiveBuild:
@@ -22,7 +29,7 @@ class LiveBuild:
         self._began = self._last_word = self._last_sign = monotonic()
         self._marks: dict[str, float] = {}  # path of a stage or phase → when it first began, in that order
         self.history: History | None = None
-        self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # (monotonic, CPU seconds)
+        self._samples: deque[Sample] = deque(maxlen=WINDOW)
         self._rss: int | None = None
         self.picture = Picture()
 
@@ -49,10 +56,11 @@ class LiveBuild:
         return Past(round(now - self._began, 3), {path: round(now - at, 3) for path, at in self._marks.items()})
 
     def sample(self, cpu_s: float, rss_bytes: int) -> None:
-        self._samples.append((monotonic(), cpu_s))
+        now = monotonic()
+        if not self._samples or _busy(self._samples[-1], (now, cpu_s)):
+            self._last_sign = now
+        self._samples.append((now, cpu_s))
         self._rss = rss_bytes
-        if self.activity != "idle":
-            self._last_sign = monotonic()
 
     @property
     def idle_s(self) -> float:
@@ -63,8 +71,7 @@ class LiveBuild:
     def activity(self) -> Activity | None:
         if len(self._samples) < 2:
             return None
-        (t0, cpu0), (t1, cpu1) = self._samples[0], self._samples[-1]
-        return "working" if cpu1 - cpu0 >= BUSY_SHARE * (t1 - t0) else "idle"
+        return "working" if _busy(self._samples[0], self._samples[-1]) else "idle"
 
     def progress(self) -> Progress:
         now, at = monotonic(), self._now()

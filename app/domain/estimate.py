@@ -7,6 +7,7 @@ from statistics import median
 from trtforge.contract.builds import Estimate
 
 MARGIN = 1.3  # bounds go this far beyond what was seen: a few builds do not show the extremes
+WIDEST = 1.4  # from the median, either way: wider bounds would be true and useless
 SEPARATOR = " > "
 
 
@@ -49,19 +50,22 @@ def estimate(history: History, elapsed: float, marks: Sequence[Mark]) -> Estimat
     The newest mark that the history knows is what it goes by. None when there is no history, or the build has outlived
     it: then the past says nothing any more.
     """
-    left = _left(history.pasts, elapsed, marks)
-    if not left:
+    spans, ago = _spans(history.pasts, elapsed, marks)
+    if not spans:
         return None
-    low, high = min(left) / MARGIN, max(left) * MARGIN
-    if median(left) <= 0 and high <= 0:
+    middle = median(spans)
+    low = max(min(spans) / MARGIN, middle / WIDEST) - ago
+    high = min(max(spans) * MARGIN, middle * WIDEST) - ago
+    if high <= 0:
         return None
-    low, high = max(0.0, low), max(0.0, high)
+    low = max(0.0, low)
     total = (round(elapsed + low, 3), round(elapsed + high, 3))
     return Estimate(total_s=total, remaining_s=(round(low, 3), round(high, 3)), basis=history.basis)
 
 
-def _left(pasts: Sequence[Past], elapsed: float, marks: Sequence[Mark]) -> list[float]:
+def _spans(pasts: Sequence[Past], elapsed: float, marks: Sequence[Mark]) -> tuple[list[float], float]:
+    """Return how long the pasts took from the newest mark they know to their end, and how long ago ours was."""
     for mark in marks:
-        if known := [past.marks[mark.path] - mark.ago for past in pasts if mark.path in past.marks]:
-            return known
-    return [past.total_s - elapsed for past in pasts]
+        if known := [past.marks[mark.path] for past in pasts if mark.path in past.marks]:
+            return known, mark.ago
+    return [past.total_s for past in pasts], elapsed
