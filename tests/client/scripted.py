@@ -22,9 +22,10 @@ class Scripted:
 
     answers: list[bytes]
     asked: list[Asked] = field(default_factory=list)
+    port: int = 0  # 0 takes a free one
 
     def __enter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._run, daemon=True).start()
         return self
