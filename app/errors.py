@@ -41,6 +41,18 @@ class Busy(Exception):
     """The database stayed locked for longer than a request may wait."""
 
 
+class StoreFull(Exception):
+    """The store, or this process's share of it, has no room left; nothing half-written was kept."""
+
+
+class StoreUnusable(Exception):
+    """The store cannot be written or read: gone, read-only or broken. The message says which, without a path."""
+
+
+class PlanRejected(Exception):
+    """What a child left as its plan is not one plain file of its own with bytes in it."""
+
+
 class NotReady(Exception):
     """The service refuses to start; the message names the setting and the fix."""
 

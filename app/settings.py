@@ -28,7 +28,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TRTFORGE_", frozen=True, extra="ignore")
 
-    host: Annotated[str, Field(description="Address to listen on. Any but loopback needs an admin token.")] = "127.0.0.1"
+    host: Annotated[str, Field(description="Address to listen on. Any but loopback needs an admin token.")] = (
+        "127.0.0.1"
+    )
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8080
     data_dir: Annotated[Path, Field(description="Folder of the store and of the SQLite database.")] = Path("data")
     lock_dir: Annotated[Path, Field(description="Folder of the device locks; must be local to this host.")] = Field(
@@ -39,21 +41,32 @@ class Settings(BaseSettings):
         Field(description="`postgresql://…` or `sqlite:///…`; SQLite in the data folder when left out."),
     ] = None
     admin_token: Annotated[SecretStr | None, Field(description="Bearer token with every right.")] = None
+    builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
     slots: Annotated[int, Field(ge=1, le=64, description="Builds at once on this machine.")] = Field(
         default_factory=_half_the_cpus
     )
-    cancel_grace_s: Annotated[float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")] = 5.0
+    cancel_grace_s: Annotated[
+        float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")
+    ] = 5.0
     heartbeat_s: Annotated[float, Field(gt=0, description="Seconds between heartbeats on a stream.")] = 5.0
-    lease_s: Annotated[float, Field(ge=3, description="Seconds after which a silent worker's build is taken back.")] = 15.0
+    lease_s: Annotated[float, Field(ge=3, description="Seconds after which a silent worker's build is taken back.")] = (
+        15.0
+    )
     drain_s: Annotated[float, Field(ge=0, description="Seconds that running builds get to end after SIGTERM.")] = 5.0
     inspect_timeout_s: Annotated[float, Field(gt=0, description="Seconds the inspection of one model may take.")] = 60.0
-    probe_timeout_s: Annotated[float, Field(gt=0, description="Seconds the builder may take to report itself at start.")] = 60.0
+    probe_timeout_s: Annotated[
+        float, Field(gt=0, description="Seconds the builder may take to report itself at start.")
+    ] = 60.0
     max_model_bytes: Annotated[int, Field(gt=0, description="Largest model upload, in bytes.")] = 2 * GIB
     max_body_bytes: Annotated[int, Field(gt=0, description="Largest JSON body, in bytes.")] = 1 << 20
     max_log_bytes: Annotated[int, Field(gt=0, description="Largest native log kept per build, in bytes.")] = 1 << 20
-    min_free_bytes: Annotated[int, Field(ge=0, description="Free disk below which uploads and builds are refused.")] = GIB // 4
+    min_free_bytes: Annotated[int, Field(ge=0, description="Free disk below which uploads and builds are refused.")] = (
+        GIB // 4
+    )
     max_waiters: Annotated[int, Field(gt=0, description="Open waits and streams at once.")] = 4096
-    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$", description="Least severe line in the log.")] = "info"
+    log_level: Annotated[
+        str, Field(pattern="^(debug|info|warning|error)$", description="Least severe line in the log.")
+    ] = "info"
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,108 @@
+"""`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+
+from app.api.download import plan_response
+from app.api.models import DigestPath
+from app.api.preferences import cursor, read_cursor
+from app.api.service import Asking, Service, Wired
+from app.builds.views import build_view
+from app.db import builds, engines
+from app.db.engines import EngineFilter
+from app.errors import Refused
+from trtforge.contract.base import Digest
+from trtforge.contract.engines import EnginePage, Manifest, PlanRef
+
+router = APIRouter(prefix="/v1", tags=["engines"])
+open_router = APIRouter(prefix="/v1", tags=["engines"])  # needs no token
+
+RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
+PLAN: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."}
+}
+
+
+@router.get("/engines")
+def list_engines(
+    wired: Wired,
+    _: Asking,
+    model: Digest | None = None,
+    builder: str | None = None,
+    gpu: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor_: Annotated[str | None, Query(alias="cursor")] = None,
+) -> EnginePage:
+    """Return engines, newest first."""
+    with wired.parts.database.read() as tx:
+        found = engines.page(tx, EngineFilter(model, builder, gpu), limit + 1, read_cursor(cursor_))
+    items = tuple(found[:limit])
+    more = cursor(items[-1].created_at, items[-1].engine_key) if len(found) > limit else None
+    return EnginePage(items=items, next_cursor=more)
+
+
+@router.get("/engines/{key}", response_model=Manifest)
+def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
+    """Return the manifest."""
+    with wired.parts.database.read() as tx:
+        manifest = engines.manifest(tx, key)
+    if manifest is None:
+        raise Refused("not_found", f"No engine {key}.")
+    return Response(manifest, media_type="application/json")
+
+
+@router.api_route("/engines/{key}/plan", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks) -> Response:
+    """Return the plan of an engine; it may differ after the engine was deleted and built again."""
+    with wired.parts.database.read() as tx:
+        engine = engines.find(tx, key)
+    if engine is None:
+        raise Refused("not_found", f"No engine {key}.")
+    return _plan(request, wired, engine.plan, later, immutable=False)
+
+
+@router.api_route("/plans/{digest}", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+def get_plan_by_digest(
+    digest: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks
+) -> Response:
+    """Return the plan with exactly these bytes."""
+    with wired.parts.database.read() as tx:
+        plan = engines.plan(tx, digest)
+    if plan is None:
+        raise Refused("not_found", f"No plan {digest}.")
+    return _plan(request, wired, plan, later, immutable=True)
+
+
+def _plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
+    path = wired.parts.store.open_plan(plan.digest)
+    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable)
+    if request.method == "GET" and response.status_code == 200:
+        later.add_task(_note_fetch, wired, plan.digest)
+        response.background = later
+    return response
+
+
+def _note_fetch(wired: Service, digest: str) -> None:
+    with wired.parts.database.write() as tx:
+        engines.fetched(tx, digest, wired.parts.now())
+
+
+@open_router.get("/engines/{key}/ready", status_code=204, responses={503: {"description": "It is being built."}})
+def engine_ready(key: DigestPath, wired: Wired) -> None:
+    """Answer a probe that waits for an engine: 204 there, 503 being built, 404 neither."""
+    parts = wired.parts
+    with parts.database.read() as tx:
+        engine, build = engines.find(tx, key), builds.live(tx, key)
+        view = build_view(tx, parts, build) if build else None
+    if engine and parts.store.has_plan(engine.plan.digest, engine.plan.size):
+        return
+    if view is None:
+        raise Refused("not_found", f"No engine {key}, and no build for it.")
+    progress = view.progress.model_dump(mode="json") if view.progress else None
+    raise Refused(
+        "unavailable",
+        f"The engine is being built: {view.state}" + (f", {view.stage}." if view.stage else "."),
+        retry_after=RETRY_AFTER,
+        build={"id": view.id, "state": view.state, "stage": view.stage, "progress": progress},
+    )

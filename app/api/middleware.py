@@ -1,0 +1,71 @@
+"""Around every request: an id and one log line; and a bound on JSON bodies."""
+
+from time import monotonic
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.domain.ids import new_id
+
+log = structlog.get_logger()
+QUIET = ("/livez", "/readyz")  # asked every few seconds by every probe
+
+
+class RequestLog:
+    """Give every request an id (the caller's `X-Request-Id` when it has one) and log how it was answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request = given if given.isascii() and given.isprintable() and 0 < len(given) <= 100 else new_id("htr")
+        began, answered = monotonic(), 0
+
+        async def tagged(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request=request):
+            try:
+                await self._app(scope, receive, tagged)
+            finally:
+                write = log.debug if scope["path"] in QUIET else log.info
+                write(
+                    "request",
+                    method=scope["method"],
+                    path=scope["path"],
+                    answered=answered,
+                    seconds=round(monotonic() - began, 4),
+                )
+
+
+class BodyLimit:
+    """Refuse JSON bodies over `limit` bytes while they come; uploads have limits of their own."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app, self._limit = app, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] == "PUT":
+            await self._app(scope, receive, send)
+            return
+        left = self._limit
+
+        async def counted() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, f"A body may have {self._limit} bytes (TRTFORGE_MAX_BODY_BYTES).")
+            return message
+
+        await self._app(scope, counted, send)

@@ -1,0 +1,48 @@
+"""`/v1/models`: upload once, look at what the inspection found."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from starlette.requests import ClientDisconnect
+
+from app.api.service import Asking, Wired
+from app.db import models
+from app.errors import Refused
+from trtforge.contract.models import Model
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+DigestPath = Annotated[str, Path(pattern=r"^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])]
+
+
+@router.put("/{digest}", status_code=201, responses={200: {"model": Model, "description": "It was here already."}})
+async def put_model(digest: DigestPath, request: Request, response: Response, wired: Wired, _: Asking) -> Model:
+    """Upload one self-contained ONNX file as the raw body; its digest is the file's own."""
+    model, new = await wired.uploads.receive(digest, _body(request), _length(request))
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"/v1/models/{digest}"
+    return model
+
+
+@router.get("/{digest}")
+def get_model(digest: DigestPath, wired: Wired, _: Asking) -> Model:
+    """Return what the inspection found."""
+    with wired.parts.database.read() as tx:
+        model = models.find(tx, digest)
+    if model is None or not wired.parts.store.has_model(digest):
+        raise Refused("not_found", f"No model {digest}.")
+    return model
+
+
+def _length(request: Request) -> int | None:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else None
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in request.stream():
+            yield chunk
+    except ClientDisconnect as error:
+        raise Refused("upload_incomplete") from error

@@ -1,0 +1,40 @@
+"""`/v1/requests`: one client's wish, and leaving it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from app.api.preferences import Wait
+from app.api.service import Asking, Service, Wired
+from app.builds import stopping
+from app.builds.parts import in_thread
+from app.builds.views import find_request
+from app.errors import Refused
+from trtforge.contract.builds import Reason, Request
+
+router = APIRouter(prefix="/v1/requests", tags=["requests"])
+
+
+@router.get("/{request_id}")
+async def get_request(request_id: str, wired: Wired, _: Asking, wait: Wait) -> Request:
+    """Return a request. `Prefer: wait=N` answers when it ends or N seconds have passed."""
+    request = await _existing(wired, request_id)
+    if wait and request.state == "waiting" and request.builds:
+        await wired.feeds.until_ended(request.builds[-1], wait)
+        request = await _existing(wired, request_id)
+    return request
+
+
+@router.delete("/{request_id}", status_code=204)
+async def delete_request(
+    request_id: str, wired: Wired, _: Asking, reason: Annotated[Reason | None, Body()] = None
+) -> None:
+    """Withdraw one request; the build stops when the last one leaves."""
+    await in_thread(lambda: stopping.withdraw(wired.parts, request_id, reason.reason if reason else None))
+
+
+async def _existing(wired: Service, request_id: str) -> Request:
+    request = await in_thread(lambda: find_request(wired.parts, request_id))
+    if request is None:
+        raise Refused("not_found", f"No request {request_id}.")
+    return request

@@ -1,0 +1,50 @@
+"""What the routes work with, and who asks."""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.builds.feed import Feeds
+from app.builds.parts import Caller, Parts
+from app.builds.readiness import Readiness
+from app.builds.upload import Uploads
+from app.errors import Refused
+
+ANYONE = Caller("anyone", admin=True, anonymous=True)  # on loopback without tokens
+ADMIN = Caller("admin", admin=True, anonymous=False)
+
+
+@dataclass(frozen=True)
+class Service:
+    parts: Parts
+    feeds: Feeds
+    uploads: Uploads
+    readiness: Readiness
+
+
+def service(request: Request) -> Service:
+    wired: Service = request.app.state.service
+    return wired
+
+
+def caller(request: Request) -> Caller:
+    """Return who asks. Raises `Refused`: unauthorized."""
+    token = service(request).parts.settings.admin_token
+    if token is None:
+        return ANYONE
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not _same(given.strip(), token.get_secret_value()):
+        raise Refused("unauthorized", headers={"WWW-Authenticate": 'Bearer realm="trtforge"'})
+    return ADMIN
+
+
+def _same(given: str, right: str) -> bool:
+    """Compare digests, so that neither length nor prefix shows in the time it takes."""
+    return hmac.compare_digest(*(hashlib.sha256(s.encode()).digest() for s in (given, right)))
+
+
+Wired = Annotated[Service, Depends(service)]
+Asking = Annotated[Caller, Depends(caller)]

@@ -1,0 +1,43 @@
+"""What the builds room works with; wired once, in `app.main`."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from app.builds.bus import Bus
+from app.builds.live import Live
+from app.db.session import Database
+from app.settings import Settings
+from app.store.base import Store
+
+T = TypeVar("T")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: the name of a token. Without tokens everyone is the same caller, and no one's request is one's own."""
+
+    name: str
+    admin: bool
+    anonymous: bool
+
+
+@dataclass(frozen=True)
+class Parts:
+    settings: Settings
+    database: Database
+    store: Store
+    bus: Bus = field(default_factory=Bus)
+    live: Live = field(default_factory=Live)
+    now: Callable[[], datetime] = utc_now
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run blocking work (database, disk) beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,141 @@
+"""Who may stop a build, and how asking is recorded: DELETE, a request that leaves, a timeout. The end comes later."""
+
+from contextlib import suppress
+from datetime import datetime
+
+from app.builds.bus import QUEUE
+from app.builds.ending import failure, stop_queued
+from app.builds.parts import Caller, Parts
+from app.db import builds, requests
+from app.db.builds import BuildRow, Stop
+from app.db.requests import RequestRow
+from app.db.session import Tx
+from app.domain.states import LIVE
+from app.errors import Refused
+from trtforge.contract.builds import RequestState
+from trtforge.contract.events import CancelRequested, Withdrawn
+
+SWEPT_AT_ONCE = 100  # overdue requests per look
+
+
+class Raced(Exception):
+    """The request was answered meanwhile; the transaction is rolled back: look again."""
+
+
+def cancel(parts: Parts, build_id: str, caller: Caller, reason: str | None, force: bool) -> None:
+    """Ask a build to stop; asked again, nothing changes.
+
+    Raises `Refused`: not_found, already_ended, publishing, build_shared, or forbidden (force without admin).
+    """
+    if force and not caller.admin:
+        raise Refused("forbidden", "Stopping a build that others wait for needs the scope admin.")
+    with parts.database.write() as tx:
+        build = _stoppable(tx, build_id)
+        if build.stop:
+            return
+        others = _others(tx, build_id, caller)
+        if others and not force:
+            raise Refused("build_shared", f"{others} other requests wait for this build.", requests=others)
+        _stop(tx, build, Stop("cancel", parts.now(), caller.name, reason))
+    _wake(parts, build_id)
+
+
+def _stoppable(tx: Tx, build_id: str) -> BuildRow:
+    build = builds.find(tx, build_id)
+    if build is None:
+        raise Refused("not_found", f"No build {build_id}.")
+    if build.state not in LIVE:
+        raise Refused("already_ended", f"The build {build.state} before.", state=build.state)
+    if build.stage == "publish":
+        raise Refused("publishing")
+    return build
+
+
+def _others(tx: Tx, build_id: str, caller: Caller) -> int:
+    """Count the requests that are not the caller's. Without tokens nobody is known: every second one is another's."""
+    waiting = requests.waiting_on(tx, build_id)
+    if caller.anonymous:
+        return max(0, len(waiting) - 1)
+    return sum(r.caller != caller.name for r in waiting)
+
+
+def _stop(tx: Tx, build: BuildRow, stop: Stop) -> None:
+    """Stop a live build: at once while it is queued, by a flag once it runs."""
+    if build.state == "queued" and stop_queued(tx, build.id, stop):
+        return
+    asked = [CancelRequested(at=stop.at, by=stop.by, reason=stop.reason)] if stop.kind == "cancel" else []
+    if builds.ask_stop(tx, build.id, stop, asked):
+        return
+    now = _stoppable(tx, build.id)  # says why not: it ended or began to publish meanwhile
+    if not now.stop:
+        _stop(tx, now, stop)
+
+
+def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
+    """Let one request leave its build; the last one that leaves stops it. Withdrawn before: nothing changes.
+
+    Raises `Refused`: not_found, or already_ended when the request was answered.
+    """
+    while True:
+        with suppress(Raced):
+            build_id = _withdraw(parts, request_id, reason)
+            break
+    if build_id:
+        _wake(parts, build_id)
+
+
+def _withdraw(parts: Parts, request_id: str, reason: str | None) -> str | None:
+    with parts.database.write() as tx:
+        request = requests.find(tx, request_id)
+        if request is None:
+            raise Refused("not_found", f"No request {request_id}.")
+        if request.state == "withdrawn":
+            return None
+        if request.state != "waiting":
+            raise Refused("already_ended", f"The request was {request.state} before.", state=request.state)
+        stop = Stop("cancel", parts.now(), request.caller, reason or "the last request was withdrawn")
+        _leave(tx, request, "withdrawn", stop, reason)
+        return request.build_id
+
+
+def _leave(tx: Tx, request: RequestRow, to: RequestState, stop: Stop, reason: str | None) -> None:
+    assert request.build_id is not None
+    build = builds.find(tx, request.build_id)
+    assert build is not None
+    staying = [r for r in requests.waiting_on(tx, build.id) if r.id != request.id]
+    priority = max((r.options["priority"] for r in staying), default=build.priority)
+    event = Withdrawn(at=stop.at, request_id=request.id, reason=reason)
+    left = builds.leave(tx, build.id, event, priority)
+    why = failure(stop.kind, stage=build.stage).model_dump(mode="json") if to == "failed" else None
+    if not requests.end(tx, request.id, to, stop.at, reason=reason, failure=why):
+        raise Raced  # answered between our look and our lock on the build
+    after = builds.find(tx, build.id)
+    if left and after and after.requests <= 0 and after.stage != "publish":  # past that, it succeeds all the same
+        _stop(tx, after, stop)
+
+
+def time_out(parts: Parts) -> int:
+    """Let every request leave whose time ran out; return how many did."""
+    now = parts.now()
+    with parts.database.read() as tx:
+        overdue = requests.overdue(tx, now, SWEPT_AT_ONCE)
+    for request in overdue:
+        with suppress(Raced):
+            _time_out(parts, request, now)
+    return len(overdue)
+
+
+def _time_out(parts: Parts, request: RequestRow, now: datetime) -> None:
+    assert request.build_id is not None
+    with parts.database.write() as tx:
+        build, still = builds.find(tx, request.build_id), requests.find(tx, request.id)
+        if build is None or still != request:  # answered, or given a new deadline
+            return
+        kind = "run_timeout" if build.state == "running" else "queue_timeout"
+        _leave(tx, request, "failed", Stop(kind, now, "timeout", None), kind)
+    _wake(parts, build.id)
+
+
+def _wake(parts: Parts, build_id: str) -> None:
+    parts.bus.notify(build_id)
+    parts.bus.notify(QUEUE)

@@ -1,0 +1,1 @@
+"""Rows: tables, sessions and every query. SQLAlchemy lives here and nowhere else."""

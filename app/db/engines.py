@@ -1,0 +1,101 @@
+"""Engines: the index over the manifests of the store."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, exists, select, tuple_, update
+
+from app.db.session import Tx, insert_or
+from app.db.tables import engines
+from trtforge.contract.engines import EngineSummary, Manifest, PlanRef
+
+
+def add(tx: Tx, manifest: Manifest) -> None:
+    """Index an engine; what is there already stays."""
+    tx.execute(
+        insert_or(tx, engines)
+        .values(
+            engine_key=manifest.engine_key,
+            model=manifest.model.digest,
+            builder=manifest.target.builder,
+            gpu=manifest.target.gpu,
+            target=manifest.target.model_dump(mode="json"),
+            plan_digest=manifest.plan.digest,
+            plan_size=manifest.plan.size,
+            manifest=manifest.model_dump_json(),
+            created_at=manifest.created_at,
+            pinned=False,
+        )
+        .on_conflict_do_nothing()
+    )
+
+
+def remove(tx: Tx, engine_key: str) -> None:
+    tx.execute(delete(engines).where(engines.c.engine_key == engine_key))
+
+
+_summary = (
+    engines.c.engine_key,
+    engines.c.model,
+    engines.c.target,
+    engines.c.plan_digest,
+    engines.c.plan_size,
+    engines.c.created_at,
+    engines.c.last_fetched_at,
+    engines.c.pinned,
+)
+
+
+def _read(row: Row[*tuple[Any, ...]]) -> EngineSummary:
+    return EngineSummary(
+        engine_key=row.engine_key,
+        model=row.model,
+        target=row.target,
+        plan=PlanRef(digest=row.plan_digest, size=row.plan_size),
+        created_at=row.created_at,
+        last_fetched_at=row.last_fetched_at,
+        pinned=row.pinned,
+    )
+
+
+def find(tx: Tx, engine_key: str) -> EngineSummary | None:
+    row = tx.execute(select(*_summary).where(engines.c.engine_key == engine_key)).one_or_none()
+    return _read(row) if row else None
+
+
+def manifest(tx: Tx, engine_key: str) -> str | None:
+    """Return the manifest as JSON."""
+    return tx.execute(select(engines.c.manifest).where(engines.c.engine_key == engine_key)).scalar_one_or_none()
+
+
+def plan(tx: Tx, digest: str) -> PlanRef | None:
+    row = tx.execute(select(engines.c.plan_size).where(engines.c.plan_digest == digest).limit(1)).one_or_none()
+    return PlanRef(digest=digest, size=row.plan_size) if row else None
+
+
+def fetched(tx: Tx, plan_digest: str, at: datetime) -> None:
+    """Note a download, for retention."""
+    tx.execute(update(engines).where(engines.c.plan_digest == plan_digest).values(last_fetched_at=at))
+
+
+def is_there(tx: Tx, engine_key: str) -> bool:
+    return bool(tx.execute(select(exists().where(engines.c.engine_key == engine_key))).scalar())
+
+
+@dataclass(frozen=True)
+class EngineFilter:
+    model: str | None = None
+    builder: str | None = None
+    gpu: str | None = None
+
+
+def page(tx: Tx, wanted: EngineFilter, limit: int, before: tuple[datetime, str] | None) -> list[EngineSummary]:
+    """Return engines newest first, those before the cursor (created_at, engine_key)."""
+    query = select(*_summary).order_by(engines.c.created_at.desc(), engines.c.engine_key.desc()).limit(limit)
+    for name in ("model", "builder", "gpu"):
+        if value := getattr(wanted, name):
+            query = query.where(engines.c[name] == value)
+    if before:
+        query = query.where(tuple_(engines.c.created_at, engines.c.engine_key) < before)
+    return [_read(r) for r in tx.execute(query)]

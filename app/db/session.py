@@ -1,0 +1,119 @@
+"""One database: SQLite with a single guarded writer, or Postgres. Synchronous; never called on the event loop."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from app.errors import Busy, NotReady
+
+BUSY_TIMEOUT = 5.0  # seconds SQLite waits for a lock before a request is answered 503
+
+Tx = Connection  # an open transaction: what every query takes first
+
+
+def insert_or(tx: Tx, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Return an INSERT that can say what to do on a conflict, in the dialect of `tx`."""
+    return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+class Database:
+    """Transactions on one URL.
+
+    SQLite: WAL, and every write begins IMMEDIATE behind one lock of this process, so two writers never meet as
+    "database is locked" in the middle of a transaction. Postgres: read committed; the queries carry their conditions.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
+        self._pool = _sqlite(url) if self.is_sqlite else _postgres(url)
+        self._writer = threading.Lock()
+        self._server_lock: FileLock | None = None
+
+    @contextmanager
+    def read(self) -> Iterator[Tx]:
+        """A consistent view. Raises `Busy` when the database cannot be reached in time."""
+        with _translated(), self._pool.connect() as tx, tx.begin():
+            yield tx
+
+    @contextmanager
+    def write(self) -> Iterator[Tx]:
+        """A transaction that commits at the end or not at all. Raises `Busy`."""
+        with _translated():
+            if not self.is_sqlite:
+                with self._pool.begin() as tx:
+                    yield tx
+                return
+            if not self._writer.acquire(timeout=BUSY_TIMEOUT):
+                raise Busy("another write of this process takes too long")
+            try:
+                with self._pool.connect().execution_options(trtforge_write=True) as tx, tx.begin():
+                    yield tx
+            finally:
+                self._writer.release()
+
+    def claim_server(self) -> None:
+        """Be the only server on this SQLite file for the life of the process. Raises `NotReady` when another one is."""
+        path = self._pool.url.database
+        if not self.is_sqlite or path is None:
+            return
+        lock = FileLock(f"{path}.server.lock", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise NotReady(
+                f"another trtforge server uses the SQLite database {path}. Stop it, give this one a data folder of its "
+                "own (TRTFORGE_DATA_DIR), or set TRTFORGE_DATABASE_URL to a Postgres that several servers can share."
+            ) from None
+        self._server_lock = lock
+
+    def ping(self) -> None:
+        """Raise `Busy` unless the database answers."""
+        with self.read() as tx:
+            tx.execute(text("select 1"))
+
+    @property
+    def pool(self) -> Engine:
+        """For migrations only."""
+        return self._pool
+
+    def close(self) -> None:
+        self._pool.dispose()
+        if self._server_lock:
+            self._server_lock.release()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:  # locked, unreachable, full: nothing was written
+        raise Busy(str(error.orig)) from error
+
+
+def _sqlite(url: str) -> Engine:
+    made = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False}, pool_size=8)
+
+    @event.listens_for(made, "connect")
+    def _prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions on its own
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(made, "begin")
+    def _begin(tx: Connection) -> None:
+        write = tx.get_execution_options().get("trtforge_write", False)
+        tx.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return made
+
+
+def _postgres(url: str) -> Engine:
+    parsed = make_url(url).set(drivername="postgresql+psycopg")
+    return create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=BUSY_TIMEOUT, pool_pre_ping=True)

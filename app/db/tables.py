@@ -1,0 +1,164 @@
+"""All tables. A build's row numbers its events (`last_seq`) and counts its waiting requests."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+from app.db.types import Json, Utc
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("digest", String(71), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("graph", String, nullable=False),
+    Column("files", Json, nullable=False),
+    Column("inspection", Json, nullable=False),
+    Column("created_at", Utc, nullable=False),
+)
+
+targets = Table(
+    "targets",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("fingerprint", String(71), nullable=False, unique=True),  # digest of `target`
+    Column("target", Json, nullable=False),
+    Column("capabilities", Json, nullable=False),
+    Column("last_seen", Utc, nullable=False),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", String, primary_key=True),  # also the owner of the staging folder, whose lock proves it alive
+    Column("target_id", String, ForeignKey("targets.id"), nullable=False),
+    Column("host", String, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("started_at", Utc, nullable=False),
+    Column("last_seen", Utc, nullable=False),
+)
+
+builds = Table(
+    "builds",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("engine_key", String(71), nullable=False),
+    Column("model", String(71), ForeignKey("models.digest"), nullable=False),
+    Column("target_id", String, ForeignKey("targets.id"), nullable=False),
+    Column("target", Json, nullable=False),  # exact: the known target with the compute capabilities asked for
+    Column("spec_requested", Json, nullable=False),
+    Column("spec_effective", Json, nullable=False),
+    Column("state", String, nullable=False),
+    Column("stage", String),
+    Column("attempt", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),  # workers lost while they ran it
+    Column("last_seq", Integer, nullable=False),
+    Column("requests", Integer, nullable=False),  # that still wait
+    Column("priority", Integer, nullable=False),
+    Column("labels", Json, nullable=False),
+    Column("waiting_for", String),
+    Column("worker", String),
+    Column("lease_until", Utc),
+    Column("progress", Json),  # as of the last renewal of the lease
+    Column("stop", String),  # cancel | run_timeout | queue_timeout: what was asked, a flag and not a state
+    Column("stop_at", Utc),
+    Column("stop_by", String),
+    Column("stop_reason", String),
+    Column("ended_by", String),
+    Column("stop_seconds", Float),
+    Column("failure", Json),
+    Column("plan_digest", String(71)),
+    Column("plan_size", BigInteger),
+    Column("created_at", Utc, nullable=False),
+    Column("started_at", Utc),
+    Column("finished_at", Utc),
+    # One live build per key; one that is being stopped no longer counts, so a new submit starts anew.
+    Index(
+        "uq_builds_live_engine_key",
+        "engine_key",
+        unique=True,
+        sqlite_where=text("state in ('queued', 'running') and stop is null"),
+        postgresql_where=text("state in ('queued', 'running') and stop is null"),
+    ),
+    Index("ix_builds_newest", "created_at", "id"),
+    Index("ix_builds_engine_key", "engine_key", "created_at"),
+    Index("ix_builds_model", "model", "created_at"),
+    Index("ix_builds_queue", "state", "target_id", "priority", "created_at"),
+)
+
+build_events = Table(
+    "build_events",
+    metadata,
+    Column("build_id", String, ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("type", String, nullable=False),
+    Column("body", Text, nullable=False),  # the JSON that goes over the wire, encoded once
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("caller", String, nullable=False),  # the token it came with
+    Column("state", String, nullable=False),
+    Column("disposition", String, nullable=False),
+    Column("build_id", String, ForeignKey("builds.id", ondelete="SET NULL"), index=True),
+    Column("builds", Json, nullable=False),  # ids in the order they were tried
+    Column("options", Json, nullable=False),
+    Column("deadline", Utc),  # of its queue or run timeout, whichever counts now
+    Column("served_key", String(71)),
+    Column("failure", Json),
+    Column("reason", String),
+    Column("created_at", Utc, nullable=False),
+    Column("ended_at", Utc),
+    Index("ix_requests_deadline", "state", "deadline"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("caller", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("body_digest", String(71), nullable=False),
+    Column("request_id", String, nullable=False),  # no foreign key: the key is taken before its request exists
+    Column("created_at", Utc, nullable=False, index=True),
+)
+
+engines = Table(
+    "engines",
+    metadata,
+    Column("engine_key", String(71), primary_key=True),
+    Column("model", String(71), nullable=False),
+    Column("builder", String, nullable=False),
+    Column("gpu", String),
+    Column("target", Json, nullable=False),
+    Column("plan_digest", String(71), nullable=False, index=True),
+    Column("plan_size", BigInteger, nullable=False),
+    Column("manifest", Text, nullable=False),  # JSON as it is served
+    Column("created_at", Utc, nullable=False),
+    Column("last_fetched_at", Utc),
+    Column("pinned", Boolean, nullable=False),
+    Index("ix_engines_newest", "created_at", "engine_key"),
+    Index("ix_engines_model", "model", "created_at"),
+)

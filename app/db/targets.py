@@ -1,0 +1,86 @@
+"""Known targets and the workers that build for them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, func, insert, select, update
+
+from app.db.session import Tx, insert_or
+from app.db.tables import builds, targets, workers
+from trtforge.contract.target import Capabilities, KnownTarget, Target
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    id: str
+    target_id: str
+    host: str
+    pid: int
+    slots: int
+
+
+def see_target(tx: Tx, new_id: str, fingerprint: str, target: Target, capabilities: Capabilities, at: datetime) -> str:
+    """Record that a worker with this target lives, and return the target's id (`new_id` when it is new)."""
+    fresh = {"capabilities": capabilities.model_dump(mode="json"), "last_seen": at}
+    statement = (
+        insert_or(tx, targets)
+        .values(id=new_id, fingerprint=fingerprint, target=target.model_dump(mode="json"), **fresh)
+        .on_conflict_do_update(index_elements=["fingerprint"], set_=fresh)
+        .returning(targets.c.id)
+    )
+    return str(tx.execute(statement).scalar_one())
+
+
+def add_worker(tx: Tx, worker: WorkerRow, at: datetime) -> None:
+    values = {"id": worker.id, "target_id": worker.target_id, "host": worker.host, "pid": worker.pid}
+    tx.execute(insert(workers).values(**values, slots=worker.slots, started_at=at, last_seen=at))
+
+
+def see_worker(tx: Tx, worker_id: str, at: datetime) -> None:
+    """Prove that a worker lives; its target is seen with it."""
+    tx.execute(update(workers).where(workers.c.id == worker_id).values(last_seen=at))
+    of = select(workers.c.target_id).where(workers.c.id == worker_id).scalar_subquery()
+    tx.execute(update(targets).where(targets.c.id == of).values(last_seen=at))
+
+
+def remove_workers(tx: Tx, worker_ids: list[str]) -> None:
+    tx.execute(delete(workers).where(workers.c.id.in_(worker_ids)))
+
+
+def workers_known(tx: Tx) -> list[WorkerRow]:
+    query = select(workers.c.id, workers.c.target_id, workers.c.host, workers.c.pid, workers.c.slots)
+    return [WorkerRow(*row) for row in tx.execute(query)]
+
+
+def known(tx: Tx, alive_since: datetime) -> list[KnownTarget]:
+    """Return the targets ever seen, best first; workers count while they were seen since `alive_since`."""
+    alive = (
+        select(workers.c.target_id, func.count().label("n"))
+        .where(workers.c.last_seen >= alive_since)
+        .group_by(workers.c.target_id)
+        .subquery()
+    )
+    waiting = (
+        select(builds.c.target_id, func.count().label("n"))
+        .where(builds.c.state == "queued")
+        .group_by(builds.c.target_id)
+        .subquery()
+    )
+    rows = tx.execute(
+        select(targets, func.coalesce(alive.c.n, 0).label("workers"), func.coalesce(waiting.c.n, 0).label("queued"))
+        .outerjoin(alive, alive.c.target_id == targets.c.id)
+        .outerjoin(waiting, waiting.c.target_id == targets.c.id)
+        .order_by(func.coalesce(alive.c.n, 0).desc(), targets.c.last_seen.desc(), targets.c.id)
+    ).all()
+    return [
+        KnownTarget(
+            id=r.id,
+            target=r.target,
+            default=i == 0,
+            workers=r.workers,
+            last_seen=r.last_seen,
+            queue_length=r.queued,
+            capabilities=r.capabilities,
+        )
+        for i, r in enumerate(rows)
+    ]

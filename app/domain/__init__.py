@@ -1,0 +1,1 @@
+"""What things mean: pure functions over the contract's values."""

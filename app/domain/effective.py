@@ -1,0 +1,18 @@
+"""From what is asked for to what is built."""
+
+from trtforge.contract.spec import BuildSpec, EffectiveSpec
+from trtforge.contract.target import Capabilities
+
+
+def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
+    """Return `spec` with what it leaves open filled from the capability table's constant defaults.
+
+    Nothing is taken from this machine: a server with more memory would otherwise give the same wish another key.
+    """
+    defaults = capabilities.defaults
+    return EffectiveSpec(
+        profiles=spec.profiles,
+        precision=defaults.precision if spec.precision is None else spec.precision,
+        optimization_level=defaults.optimization_level if spec.optimization_level is None else spec.optimization_level,
+        workspace_bytes=defaults.workspace_bytes if spec.workspace_bytes is None else spec.workspace_bytes,
+    )

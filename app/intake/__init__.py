@@ -1,0 +1,1 @@
+"""What is done to a request and a model before a builder sees them."""

@@ -1,0 +1,51 @@
+"""Spec and options against what the builder on a target can do."""
+
+from app.errors import trouble
+from trtforge.contract.problem import Trouble
+from trtforge.contract.spec import BuildOptions, BuildSpec
+from trtforge.contract.target import Capabilities
+
+
+def check_options(spec: BuildSpec, options: BuildOptions, capabilities: Capabilities) -> list[Trouble]:
+    """Return everything in `spec` and `options` that cannot be done as asked; an empty list when all can.
+
+    The builder clamps an optimization level silently, so nothing out of range may ever reach it.
+    """
+    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_not_served(spec, options)]
+
+
+def _precision(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
+    if spec.precision is None or spec.precision in capabilities.precisions:
+        return []
+    can = ", ".join(capabilities.precisions)
+    return [_unsupported("precision", f"Precision {spec.precision!r} is not available.", f"Take one of: {can}.")]
+
+
+def _numbers(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
+    found = []
+    for option, unit in (("optimization_level", ""), ("workspace_bytes", " bytes")):
+        asked: int | None = getattr(spec, option)
+        low, high = getattr(capabilities, option)
+        if asked is not None and not low <= asked <= high:
+            message = f"{option} is {asked}{unit}; the builder takes {low} to {high}."
+            found.append(_unsupported(option, message, f"Take a value from {low} to {high}{unit}, or leave it out."))
+    return found
+
+
+def _not_served(spec: BuildSpec, options: BuildOptions) -> list[Trouble]:
+    """Options of the contract that this version does not serve: refused, because a dropped option misleads."""
+    found = []
+    if options.fallback:
+        found.append(_unsupported("fallback", "This version has no fallbacks.", "Leave `fallback` out."))
+    if options.stall_timeout_s is not None:
+        found.append(_unsupported("stall_timeout_s", "This version has no stall timeout.", "Use `run_timeout_s`."))
+    for number, profile in enumerate(spec.profiles):
+        for name, asked in profile.items():
+            if asked.values:
+                message = f"Profile {number}: {name} has shape values, which this version does not build with."
+                found.append(_unsupported("values", message, "Leave `values` out.", profile=number, input=name))
+    return found
+
+
+def _unsupported(option: str, message: str, remedy: str, **where: int | str) -> Trouble:
+    return trouble("option_unsupported", message, remedy, option=option, **where)

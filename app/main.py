@@ -1,0 +1,126 @@
+"""The one place where objects are wired: an app from settings, and what starts and stops with it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import structlog
+from fastapi import FastAPI
+
+import app as package
+from app.api import builds, engines, events, health, middleware, models, problems, requests, targets
+from app.api.service import Service
+from app.builds.feed import Feeds
+from app.builds.parts import Parts
+from app.builds.readiness import Readiness
+from app.builds.recover import recover
+from app.builds.register import register, unregister
+from app.builds.supervise import Supervisor
+from app.builds.upload import Uploads
+from app.db import migrate
+from app.db.session import Database
+from app.domain.ids import new_id
+from app.settings import Settings
+from app.store.local import LocalStore
+from app.worker.probe import BuilderUnusable, probe
+
+THREADS = 16  # for database and disk: more than cores, because they wait
+
+log = structlog.get_logger()
+
+
+class Running:
+    """What lives between start and stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        settings.check()
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"))
+        self.feeds = Feeds(self.parts)
+        self.readiness = Readiness(self.parts, self._worker_trouble)
+        self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)
+        self._worker: str | None = None
+        self._supervisor: Supervisor | None = None
+        self._trouble: str | None = "the builder has not reported yet"
+        self._loops: list[asyncio.Task[None]] = []
+
+    def _worker_trouble(self) -> str | None:
+        return self._trouble or (self._supervisor.broken if self._supervisor else None)
+
+    async def start(self) -> None:
+        """Migrate, take back what an earlier process left, and begin to work. Raises `NotReady`."""
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(THREADS, "work"))
+        self.parts.bus.bind(loop)
+        self.parts.database.claim_server()
+        migrate.upgrade(self.parts.database)
+        owner = new_id("wrk")
+        self.parts.store.open_staging(owner)
+        recover(self.parts)
+        self.parts.store.sweep()
+        self._loops = [asyncio.create_task(self.readiness.follow()), asyncio.create_task(self._start_worker(owner))]
+
+    async def _start_worker(self, owner: str) -> None:
+        """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
+        settings = self.parts.settings
+        try:
+            probed = await probe(settings.builder, settings.probe_timeout_s)
+        except BuilderUnusable as error:
+            self._trouble = str(error)
+            log.error("builder_unusable", reason=str(error))
+            return
+        target_id = await asyncio.to_thread(register, self.parts, owner, probed)
+        self._worker = owner
+        self._supervisor = Supervisor(self.parts, owner, target_id)
+        self._supervisor.start()
+        self._trouble = None
+        log.info("worker_ready", worker=owner, builder=probed.builder, builder_version=probed.builder_version)
+
+    async def drain(self) -> None:
+        """Take no more work, end or hand back what runs, then end the streams. Cancels are served meanwhile."""
+        self.readiness.drain()
+        if self._supervisor:
+            await self._supervisor.drain()
+        self.feeds.close()
+
+    async def stop(self) -> None:
+        await self.drain()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._worker:
+            await asyncio.to_thread(unregister, self.parts, self._worker)
+        self.parts.store.close()
+        self.parts.database.close()
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the service as an ASGI app. Raises `NotReady` when the settings are unsafe."""
+    running = Running(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await running.start()
+        try:
+            yield
+        finally:
+            await running.stop()
+
+    app = FastAPI(
+        title="trtforge",
+        version=package.__version__,
+        description=package.__doc__ or "",
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = running.service
+    app.state.drain = running.drain
+    for room in (models, targets, builds, requests, events, engines, health):
+        app.include_router(room.router)
+    app.include_router(engines.open_router)
+    app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(middleware.RequestLog)
+    problems.install(app)
+    return app

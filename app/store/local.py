@@ -1,0 +1,225 @@
+"""A store in one folder of a disk.
+
+    models/ab/<hex>   plans/ab/<hex>   manifests/ab/<hex of the key>.json   logs/yz/<build>.log   locks/ab/<hex>.lock
+    staging/<owner>/…   staging/<owner>.lock
+
+Every visible name appears by one rename or link of a file that is already whole on the disk.
+"""
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from app.errors import StoreUnusable
+from app.store.disk import digest_of, discard, disk_errors, drop, hex_of, move, plain, sync_folder
+from app.store.plans import StagedPlan
+from app.store.staging import Staging, Upload
+from trtforge.contract.engines import Manifest
+
+KINDS = ("models", "plans", "manifests", "logs", "locks")
+NO_LINK = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})  # then a copy does
+
+
+class LocalStore:
+    """`Store` on a disk with hard links and POSIX renames; several processes may share the folder."""
+
+    def __init__(self, root: Path) -> None:
+        """Make the folders. Raises `StoreFull`, `StoreUnusable`."""
+        self.root = root.resolve()
+        self._staging = Staging(self.root / "staging")
+        with disk_errors():
+            for kind in KINDS:
+                (self.root / kind).mkdir(parents=True, exist_ok=True)
+
+    # ---- staging
+
+    def open_staging(self, owner: str) -> None:
+        self._staging.open(owner)
+
+    def owner_alive(self, owner: str) -> bool:
+        return self._staging.alive(owner)
+
+    def sweep(self) -> list[str]:
+        return self._staging.sweep()
+
+    def scratch(self, name: str) -> Path:
+        return self._staging.scratch(name)
+
+    def discard(self, folder: Path) -> None:
+        discard(folder)
+
+    def close(self) -> None:
+        self._staging.close()
+
+    # ---- models
+
+    def begin_model(self) -> Upload:
+        with disk_errors():
+            return Upload(self._staging.folder)
+
+    def put_model(self, upload: Upload, digest: str) -> None:
+        if upload.digest != digest:
+            raise ValueError(f"the upload is {upload.digest}, not {digest}")
+        final = self._digest_path("models", digest)
+        if not upload.path.exists() and final.exists():
+            return
+        upload.finish()
+        with disk_errors():
+            move(upload.path, final)
+
+    def has_model(self, digest: str) -> bool:
+        return self._digest_path("models", digest).is_file()
+
+    def link_model(self, digest: str, path: Path) -> None:
+        stored = self._digest_path("models", digest)
+        if not stored.is_file():
+            raise FileNotFoundError(digest)
+        with disk_errors():
+            try:
+                path.hardlink_to(stored)
+            except OSError as error:
+                if error.errno not in NO_LINK:
+                    raise
+                shutil.copyfile(stored, path)
+
+    # ---- plans
+
+    def take_plan(self, path: Path) -> StagedPlan:
+        return StagedPlan(path)
+
+    def put_plan(self, staged: StagedPlan) -> None:
+        staged.rename(self.open_plan(staged.digest))
+
+    def has_plan(self, digest: str, size: int) -> bool:
+        try:
+            found = self.open_plan(digest).lstat()
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == size
+
+    def verify_plan(self, digest: str) -> bool:
+        with disk_errors():
+            return digest_of(self.open_plan(digest)) == digest
+
+    def open_plan(self, digest: str) -> Path:
+        return self._digest_path("plans", digest)
+
+    def remove_plan(self, digest: str) -> None:
+        with disk_errors():
+            drop(self.open_plan(digest))
+
+    # ---- manifests
+
+    def put_manifest(self, manifest: Manifest) -> Manifest:
+        key = manifest.engine_key
+        final = self._manifest_path(key)
+        with disk_errors():
+            staged = self._written("manifest-", manifest.model_dump_json(indent=2).encode() + b"\n")
+            try:
+                final.parent.mkdir(exist_ok=True)
+                try:
+                    final.hardlink_to(staged)
+                except FileExistsError:
+                    if self.manifest(key) is None:  # damaged: the caller holds the key's lock, so nobody else mends it
+                        staged.rename(final)
+                sync_folder(final.parent)
+            finally:
+                staged.unlink(missing_ok=True)
+        if (kept := self.manifest(key)) is None:
+            raise StoreUnusable("a manifest that was just written cannot be read")
+        return kept
+
+    def manifest(self, key: str) -> Manifest | None:
+        with disk_errors():
+            try:
+                found = Manifest.model_validate_json(self._manifest_path(key).read_bytes())
+            except (FileNotFoundError, ValidationError):
+                return None
+        return found if found.engine_key == key else None
+
+    def damaged(self, key: str) -> bool:
+        return self._manifest_path(key).exists() and self.manifest(key) is None
+
+    def manifests(self) -> Iterator[Manifest]:
+        for path in (self.root / "manifests").glob("??/*.json"):
+            if (found := self.manifest(f"sha256:{path.stem}")) is not None:
+                yield found
+
+    def remove_manifest(self, key: str) -> None:
+        with disk_errors():
+            drop(self._manifest_path(key))
+
+    # ---- logs
+
+    def append_log(self, build_id: str, text: bytes) -> None:
+        path = self._log_path(build_id)
+        with disk_errors():
+            path.parent.mkdir(exist_ok=True)
+            with path.open("ab") as file:
+                file.write(text)
+
+    def log(self, build_id: str) -> bytes | None:
+        try:
+            return self._log_path(build_id).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def remove_log(self, build_id: str) -> None:
+        with disk_errors():
+            drop(self._log_path(build_id))
+
+    # ---- the store itself
+
+    def key_lock(self, key: str) -> Path:
+        path = self._digest_path("locks", key).with_suffix(".lock")
+        with disk_errors():
+            path.parent.mkdir(exist_ok=True)
+        return path
+
+    def probe(self) -> None:
+        with disk_errors():
+            for kind in KINDS:
+                (self.root / kind).stat()
+            staged = self._written("probe-", b"probe")
+            final, linked = staged.with_suffix(".renamed"), staged.with_suffix(".linked")
+            try:
+                linked.hardlink_to(staged)
+                move(staged, final)
+            finally:
+                for path in (staged, final, linked):
+                    path.unlink(missing_ok=True)
+
+    def free_bytes(self) -> int:
+        with disk_errors():
+            return shutil.disk_usage(self.root).free
+
+    def _written(self, prefix: str, content: bytes) -> Path:
+        """Return a new file of ours in staging with `content` on the disk; none is left when that fails."""
+        fd, name = tempfile.mkstemp(prefix=prefix, dir=self._staging.folder)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(fd, 0o444)
+                os.fsync(fd)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return Path(name)
+
+    def _digest_path(self, kind: str, digest: str) -> Path:
+        name = hex_of(digest)
+        return self.root / kind / name[:2] / name
+
+    def _manifest_path(self, key: str) -> Path:
+        return self._digest_path("manifests", key).with_suffix(".json")
+
+    def _log_path(self, build_id: str) -> Path:
+        name = plain(build_id)
+        return self.root / "logs" / name[-2:].lower() / f"{name}.log"  # ids may start with the time: the end spreads

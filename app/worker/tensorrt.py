@@ -1,0 +1,226 @@
+"""Build with TensorRT, in the child: one module for `tensorrt` and `tensorrt_rtx`, which differ in what they lack."""
+
+import errno
+import importlib
+import os
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+from app.worker.messages import BuildRequest, Built, Failed, Probed, Stage, Stopped
+from app.worker.monitor import PhaseLog, monitor_for
+from app.worker.native_log import NativeLog, logger_for
+from app.worker.scrub import Scrubber
+from app.worker.verdict import first_line, parse_failure
+
+Outcome = Built | Failed | Stopped
+
+_DTYPES = {  # TensorRT's names → ONNX's in lower case, as everywhere on the wire
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "FP8": "float8e4m3fn",
+    "FP4": "float4e2m1",
+    "E8M0": "float8e8m0",
+}
+
+
+class Ends(Exception):
+    """The build is over before there is a plan."""
+
+    def __init__(self, outcome: Failed | Stopped) -> None:
+        self.outcome = outcome
+
+
+def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> Outcome:
+    """Parse the model, build it and write the plan to a new file. Never raises for what the builder refuses."""
+    try:
+        trt = importlib.import_module(request.builder)
+        log = NativeLog(phases.say, scrub)
+        builder = trt.Builder(logger := logger_for(trt, log))
+        _unless_stopped(stop)
+        phases.say(Stage("parse"))
+        network, _parser = _parse(
+            trt, builder, logger, request.model, log, scrub
+        )  # it owns the weights: must live as long
+        _unless_stopped(stop)
+        config = _configure(trt, builder, network, request)
+        phases.say(Stage("build"))
+        layers = layers_by_dtype(network)
+        plan = _serialize(trt, builder, network, config, log, phases, stop)
+        _write(request.plan, plan)
+        return Built(
+            onnx_parser=parser_version(trt),
+            layers_by_dtype=layers,
+            weights_bytes=log.figure("Total Weights Memory"),
+            activation_bytes=log.figure("Total Activation Memory"),
+            scratch_bytes=log.figure("Max Scratch Memory"),
+        )
+    except Ends as end:
+        return end.outcome
+
+
+def probe(name: str) -> Probed:
+    """What the builder `name` is and can do on this machine. Raises whatever its import or first use raises."""
+    trt = importlib.import_module(name)
+    builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
+    config = builder.create_builder_config()
+    default = config.builder_optimization_level
+    config.builder_optimization_level = 99  # clamped silently to the highest
+    return Probed(
+        builder=name,
+        builder_version=trt.__version__,
+        onnx_parser=parser_version(trt),
+        compute_capabilities=sorted(_capabilities(trt), key=_number),
+        default_optimization_level=default,
+        max_optimization_level=config.builder_optimization_level,
+        gpu=None,
+        driver=None,
+        cuda=None,
+    )
+
+
+def parser_version(trt: Any) -> str:
+    """Return the ONNX parser's own version, packed by it as major * 10000 + minor * 100 + patch; else the builder's."""
+    try:
+        packed = int(trt.get_nv_onnx_parser_version())
+    except (AttributeError, TypeError, ValueError):
+        return str(trt.__version__)
+    return f"{packed // 10000}.{packed // 100 % 100}.{packed % 100}"
+
+
+def layers_by_dtype(network: Any) -> dict[str, int]:
+    """Count the layers by the type of their first output, before the builder fuses them."""
+    layers = (network.get_layer(i) for i in range(network.num_layers))
+    names = (layer.get_output(0).dtype.name for layer in layers if layer.num_outputs)
+    return dict(Counter(_DTYPES.get(name, name.lower()) for name in names))
+
+
+def _capabilities(trt: Any) -> dict[str, Any]:
+    """Compute capability → the enum's member; empty where the builder has no such choice."""
+    members = getattr(trt, "ComputeCapability", None)
+    named = members.__members__ if members else {}
+    return {f"{name[2:-1]}.{name[-1]}": member for name, member in named.items() if name.startswith("SM")}
+
+
+def _number(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
+def _unless_stopped(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise Ends(Stopped("between_stages"))
+
+
+def _parse(trt: Any, builder: Any, logger: Any, model: str, log: NativeLog, scrub: Scrubber) -> tuple[Any, Any]:
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(model) or parser.num_errors:
+        raise Ends(parse_failure(parser, model, log.first_error, scrub))
+    return network, parser
+
+
+def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> Any:
+    config = builder.create_builder_config()
+    _set_level(config, request.optimization_level)
+    _set_workspace(trt, config, request.workspace_bytes)
+    _set_capabilities(trt, config, request.compute_capabilities)
+    inputs = {network.get_input(i).name for i in range(network.num_inputs)}
+    for number, ranges in enumerate(request.profiles):
+        _add_profile(builder, config, number, ranges, inputs)
+    return config
+
+
+def _set_level(config: Any, asked: int) -> None:
+    with suppress(TypeError, ValueError, OverflowError):
+        config.builder_optimization_level = asked
+    _same("optimization_level", asked, config.builder_optimization_level)
+
+
+def _set_workspace(trt: Any, config: Any, asked: int) -> None:
+    with suppress(TypeError, ValueError, OverflowError):
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, asked)
+    _same("workspace_bytes", asked, config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE))
+
+
+def _set_capabilities(trt: Any, config: Any, asked: list[str]) -> None:
+    if not asked:
+        return
+    known = _capabilities(trt)
+    _same("compute_capabilities", asked, [capability for capability in asked if capability in known])
+    config.num_compute_capabilities = len(asked)
+    for index, capability in enumerate(asked):
+        config.set_compute_capability(known[capability], index)
+    names = {member: capability for capability, member in known.items()}
+    got = [config.get_compute_capability(index) for index in range(config.num_compute_capabilities)]
+    _same("compute_capabilities", asked, [names.get(member, member.name) for member in got])
+
+
+def _same(option: str, asked: Any, got: Any) -> None:
+    """A builder that takes another value than the engine key says would build another engine under that key."""
+    if asked != got:
+        where = {"option": option, "asked": asked, "got": got}
+        raise Ends(Failed("option_unsupported", f"The builder made {got} of {option} = {asked}.", where=where))
+
+
+def _add_profile(builder: Any, config: Any, number: int, ranges: dict[str, dict[str, Any]], inputs: set[str]) -> None:
+    profile = builder.create_optimization_profile()
+    for name, extents in ranges.items():
+        three = [extents["min"], extents["opt"], extents["max"]]
+        if name not in inputs:
+            raise Ends(_no_profile(number, name, f"the model has no such input, only {', '.join(sorted(inputs))}"))
+        if not _set_range(profile, name, three, bool(extents.get("values"))):
+            raise Ends(_no_profile(number, name, f"the builder refuses min, opt, max = {three}"))
+    if config.add_optimization_profile(profile) < 0:
+        raise Ends(_no_profile(number, None, "the builder refuses it"))
+
+
+def _set_range(profile: Any, name: str, three: list[list[int]], values: bool) -> bool:
+    set_three, get_three = (
+        (profile.set_shape_input, profile.get_shape_input) if values else (profile.set_shape, profile.get_shape)
+    )
+    try:
+        set_three(name, *three)
+        return [list(extents) for extents in get_three(name)] == three
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return False
+
+
+def _no_profile(number: int, name: str | None, why: str) -> Failed:
+    where = {"profile": number} | ({"input": name} if name is not None else {})
+    return Failed("profile_invalid", f"Profile {number}{f', input {name}' if name else ''}: {why}.", where=where)
+
+
+def _serialize(
+    trt: Any, builder: Any, network: Any, config: Any, log: NativeLog, phases: PhaseLog, stop: threading.Event
+) -> Any:
+    """Return the plan, as the builder's own memory. A stop that came at any time wins over a plan that came out."""
+    log.enter_stage()
+    refused = threading.Event()
+    config.progress_monitor = monitor_for(trt, phases, stop, refused)
+    _unless_stopped(stop)
+    plan = builder.build_serialized_network(network, config)
+    if stop.is_set() and (plan is not None or refused.is_set()):
+        raise Ends(Stopped("monitor" if refused.is_set() else "between_stages"))
+    if plan is None:  # not cancelled: the builder returns the same for both, and only we know who was asked
+        native = log.first_error
+        message = f"The builder gave up: {first_line(native)}"
+        raise Ends(Failed("builder_error", message, native))
+    return plan
+
+
+def _write(name: str, plan: Any) -> None:
+    """Write to a file that nobody else has made; whoever publishes it syncs it."""
+    left = memoryview(plan).cast("B")
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            while left:
+                left = left[os.write(fd, left) :]
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Ends(Failed("store_full", f"There is no room for a plan of {len(memoryview(plan))} bytes.")) from error

@@ -1,0 +1,71 @@
+"""What the ONNX parser said, as one failure that names the nodes."""
+
+from typing import Any
+
+from app.worker.messages import Failed
+from app.worker.native_log import without_noise
+from app.worker.scrub import Scrubber
+
+MOST = 100  # nodes and errors that are listed
+
+
+def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) -> Failed:
+    """Return the parser's errors, all of them (up to `MOST`).
+
+    `op_unsupported` when it does not know an operator or not in this form, else `builder_error`. A missing plugin comes
+    as INVALID_NODE from the parser, so what it says about the operator's name counts too.
+    """
+    errors = [parser.get_error(i) for i in range(min(parser.num_errors, MOST))]
+    native = _text(errors[0], scrub) if errors else logged
+    unknown = [error for error in errors if _unsupported(parser, error)]
+    if not unknown:
+        where = {"errors": [_where(error, None, scrub) for error in errors]}
+        return Failed("builder_error", f"The parser refused the model: {first_line(native)}", native, where)
+    domains = _domains(model)
+    nodes = [_where(error, domains.get(error.node()), scrub) for error in unknown]
+    kinds = sorted({node["op"] for node in nodes})
+    message = f"The builder does not support {len(nodes)} of the model's nodes: {', '.join(kinds[:10])}."
+    return Failed("op_unsupported", message, native, {"nodes": nodes})
+
+
+def first_line(native: str | None) -> str:
+    """What fits into a sentence of ours; the whole goes along as `native`."""
+    return native.splitlines()[0] if native else "it did not say why"
+
+
+def _unsupported(parser: Any, error: Any) -> bool:
+    code = error.code().name
+    if code.startswith("UNSUPPORTED"):
+        return True
+    operator = error.node_operator()
+    return code == "INVALID_NODE" and bool(operator) and not parser.supports_operator(operator)
+
+
+def _where(error: Any, known: tuple[str, str] | None, scrub: Scrubber) -> dict[str, Any]:
+    """`known`: (op_type, domain) of the main graph's node with that number; inside a function it is another node."""
+    operator = error.node_operator()
+    domain = known[1] if known and known[0] == operator else ""
+    return {
+        "node": error.node(),
+        "name": scrub(error.node_name(), 200),
+        "op": scrub(operator, 200),
+        "domain": scrub(domain, 200),
+        "text": scrub(without_noise(error.desc()), 500),
+    }
+
+
+def _text(error: Any, scrub: Scrubber) -> str:
+    operator, name = error.node_operator(), error.node_name()
+    node = f"node {error.node()} ({operator}{f' {name}' if name else ''}): " if operator else ""
+    return scrub(f"{node}{without_noise(error.desc())} [{error.code().name}]")
+
+
+def _domains(model: str) -> dict[int, tuple[str, str]]:
+    """The parser does not tell a node's domain; the file does."""
+    import onnx  # only when something has failed already: 0.15 s
+
+    try:
+        nodes = onnx.load(model, load_external_data=False).graph.node
+    except Exception:
+        return {}
+    return {number: (node.op_type, node.domain) for number, node in enumerate(nodes)}
