@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -31,7 +32,11 @@ class Scripted:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self.close()
+
+    def close(self) -> None:
+        with suppress(OSError):  # closed before
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _run(self) -> None:

@@ -181,9 +181,10 @@ def test_a_service_that_was_never_there_is_not_waited_for():
 
 
 def test_a_service_that_went_away_is_waited_for():
-    with Scripted([stream([queued(1)])]) as server, client(server, patience_s=20) as c:
+    first = Scripted([stream([queued(1)])])
+    with first, client(first, patience_s=20) as c:
         events = c.events("b")
         assert next(events).type == "queued"
-        port = int(server.url.rpartition(":")[2])
-    with Scripted([stream([failed(2)])], port=port):
-        assert [e.type for e in events] == ["failed"]
+        first.close()
+        with Scripted([stream([failed(2)])], port=int(first.url.rpartition(":")[2])):
+            assert [e.type for e in events] == ["failed"]
