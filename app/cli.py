@@ -25,20 +25,26 @@ db = typer.Typer(help="Look after the database of the service.", no_args_is_help
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with a drain before its own shutdown: it stays reachable until running builds are handed back."""
+    """uvicorn, with a drain before its own shutdown: it stays reachable until running builds are handed back.
+
+    Its own handler would raise the signal again at the end; a service that was asked to stop and did ends with 0.
+    """
 
     _draining: "asyncio.Task[None] | None" = None
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        if self._draining is None:
-            self._loop.call_soon_threadsafe(self._drain, sig, frame)
-        else:
-            super().handle_exit(sig, frame)  # asked twice: at once
+        self._loop.call_soon_threadsafe(self._asked)
 
-    def _drain(self, sig: int, frame: Any) -> None:
+    def _asked(self) -> None:
         if self._draining is None:
             self._draining = asyncio.ensure_future(self.config.app.state.drain())  # type: ignore[union-attr]
-            self._draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, frame))
+            self._draining.add_done_callback(lambda _: self._leave())
+        else:  # asked twice: at once
+            self.force_exit = True
+            self._leave()
+
+    def _leave(self) -> None:
+        self.should_exit = True
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Around every request: an id and one log line; and a bound on JSON bodies."""
+"""Around every request: an id, one log line, an answer whatever happens; and a bound on JSON bodies."""
 
 from time import monotonic
 
@@ -7,7 +7,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.problems import problem
 from app.domain.ids import new_id
+from app.errors import Refused
 
 log = structlog.get_logger()
 QUIET = ("/livez", "/readyz")  # asked every few seconds by every probe
@@ -37,6 +39,11 @@ class RequestLog:
         with structlog.contextvars.bound_contextvars(request=request):
             try:
                 await self._app(scope, receive, tagged)
+            except Exception:
+                log.exception("request_failed")  # here and not in the framework, which would raise it again
+                if answered:  # too late to say anything else: the connection is cut, and a client notices
+                    raise
+                await problem(Refused("internal_error"), scope["path"])(scope, receive, tagged)
             finally:
                 write = log.debug if scope["path"] in QUIET else log.info
                 write(

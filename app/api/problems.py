@@ -51,7 +51,6 @@ def install(app: FastAPI) -> None:
         StoreUnusable: lambda e: Refused("unavailable", f"The store cannot be used: {e}.", retry_after=5),
         RequestValidationError: lambda e: invalid(e.errors()),
         HTTPException: _foreign,
-        Exception: lambda e: Refused("internal_error"),
     }
     for kind, translate in translations.items():
         app.add_exception_handler(kind, _handler(translate))
@@ -61,7 +60,7 @@ def _handler(translate: Any) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
         refused: Refused = translate(error)
         if refused.status >= 500 and not isinstance(error, Refused):
-            log.error("request_failed", code=refused.code, exc_info=error if refused.status == 500 else None)
+            log.warning("request_refused", code=refused.code, reason=str(error))
         return problem(refused, request.url.path)
 
     return handle

