@@ -71,10 +71,10 @@ def test_in_a_pipe_every_stored_event_is_a_line(capsys: pytest.CaptureFixture[st
         "started on w1, attempt 1",
         "stage build",
         "phase started: outer (4 steps)",
-        f"phase started: {plain(HOSTILE)}",
+        f"  phase started: {plain(HOSTILE)}",
         "          … silent 10 s, working",
         f"warning: careful {plain(HOSTILE)}",
-        f"phase finished: {plain(HOSTILE)} (1.2 s)",
+        f"  phase finished: {plain(HOSTILE)} (1.2 s)",
     ]
 
 

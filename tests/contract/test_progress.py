@@ -50,7 +50,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
     """Return a build's events as the service numbers them, with live ones between."""
     told: list[Any] = []
     live: list[int] = []
-    seq, attempt, ids = 0, 0, 0
+    seq, attempt, ids, running = 0, 0, 0, False
 
     def store(event: Stored) -> None:
         nonlocal seq
@@ -65,11 +65,11 @@ def histories(draw: st.DrawFn) -> list[Event]:
             store(Withdrawn(at=START, request_id="r", requests=draw(st.integers(0, 9)), reason=None))
         elif choice == 2:
             store(CancelRequested(at=START, by="x", reason=None))
-        elif attempt == 0 or told[-1].type == "requeued":
+        elif not running:
             if choice == 3:
                 store(Waiting(at=START, waiting_for="device"))
             else:
-                attempt, live, ids = attempt + 1, [], 0
+                attempt, live, ids, running = attempt + 1, [], 0, True
                 store(Started(at=START, worker="w"))
         elif choice in (3, 4, 5):
             ids += 1
@@ -93,6 +93,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
             told.append(Heartbeat(elapsed_s=1, silent_s=1, activity="working", cpu_s=1, rss_bytes=1))
         elif choice == 11:
             store(Requeued(at=START, reason="drained"))
+            running = False
     engine = EngineRef(engine_key=KEY, plan=PlanRef(digest=KEY, size=1))
     ends = [Succeeded(at=START, engine=engine), Failed(at=START, failure=FAILURE), Cancelled(at=START, cancel=CANCEL)]
     end = draw(st.none() | st.sampled_from(ends))
