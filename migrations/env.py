@@ -1,14 +1,15 @@
 """How Alembic runs: on the connection it is given by `app.db.migrate`, which holds the lock and guards foreign keys."""
 
-from typing import Any
+from typing import Any, Literal
 
 from alembic import context
+from alembic.autogenerate.api import AutogenContext
 
 from app.db.tables import metadata
 from app.db.types import Json, Utc
 
 
-def render_item(kind: str, value: object, autogen_context: Any) -> str | bool:
+def render_item(kind: str, value: Any, autogen_context: AutogenContext) -> str | Literal[False]:
     """Write our column types by their names."""
     if kind == "type" and isinstance(value, Utc):
         autogen_context.imports.add("from app.db.types import Utc")
