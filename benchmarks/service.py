@@ -29,7 +29,7 @@ class Service:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
-        command = [str(Path(sys.executable).with_name("trtforge")), "serve", "--host", "127.0.0.1"]
+        command = [sys.executable, "-m", "trtforge", "serve", "--host", "127.0.0.1"]
         command += ["--port", str(self._port), "--data-dir", str(self._folder / "data")]
         env = {name: value for name, value in os.environ.items() if not name.startswith("TRTFORGE_")}
         with self._log.open("wb") as log:

@@ -128,6 +128,7 @@ def test_further_commands_join_by_entry_points_and_load_when_called(tmp_path: Pa
         (["--run-timeout", "-1"], "run_timeout_s"),
         (["--builder", "other"], "tensorrt_rtx"),
         (["-o", "missing/folder/x.plan"], "no folder"),
+        (["-o", "/"], "is a directory"),
         (["--bogus"], "No such option"),
     ],
 )
