@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trtforge.contract.builds import Build, Cancel, EngineRef, Failure, LivePhase, Progress, SpecPair
@@ -36,6 +36,8 @@ from trtforge.contract.events import (
 from trtforge.contract.progress import Picture, fold
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
 from trtforge.contract.target import Target
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 KEY = "sha256:" + "a" * 64
@@ -133,6 +135,7 @@ def folded(events: list[Event], before: Picture | None = None) -> Picture:
     return picture
 
 
+@patient
 @given(histories(), st.data())
 def test_a_snapshot_at_any_point_and_the_rest_is_all(events: list[Event], data: st.DataObject):
     at = data.draw(st.integers(0, len(events)))
@@ -143,6 +146,7 @@ def test_a_snapshot_at_any_point_and_the_rest_is_all(events: list[Event], data: 
     assert folded([*stored, *events[at:]], taken) == folded(events)
 
 
+@patient
 @given(histories())
 def test_once_over_nothing_is_open(events: list[Event]):
     picture = folded(events)
@@ -151,6 +155,7 @@ def test_once_over_nothing_is_open(events: list[Event]):
         assert (picture.phases, picture.stage, picture.waiting_for) == ({}, None, None)
 
 
+@patient
 @given(histories())
 def test_a_stored_event_counts_once_and_live_ones_move_no_number(events: list[Event]):
     twice = [e for event in events for e in (event, event)]
@@ -159,6 +164,7 @@ def test_a_stored_event_counts_once_and_live_ones_move_no_number(events: list[Ev
     assert folded([Draining(reconnect_after_s=1)]) == Picture()
 
 
+@patient
 @given(histories(), st.data())
 def test_a_snapshot_from_a_replica_that_lags_changes_nothing(events: list[Event], data: st.DataObject):
     whole = folded(events)
