@@ -11,6 +11,7 @@ from typing import Any
 from app.worker.messages import BuildRequest, Built, Failed, Probed, Stage, Stopped
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
+from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.verdict import first_line, parse_failure
 
@@ -78,6 +79,7 @@ def probe(name: str) -> Probed:
         gpu=None,
         driver=None,
         cuda=None,
+        landlock=landlock_abi(),
     )
 
 
