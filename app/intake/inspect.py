@@ -13,6 +13,7 @@ from app.intake.buildable import problems
 from app.intake.calls import check_calls
 from app.intake.external import check_external
 from app.intake.looks import looks_like
+from app.intake.shape_values import shape_value_inputs
 from app.intake.sizes import declared_bytes, dtype_name
 from app.intake.unfit import Unfit
 from app.intake.walk import Contents, plain_domain
@@ -87,6 +88,7 @@ def _within(opset: dict[str, int], highest: int, who: str) -> None:
 
 def _describe(model: ModelProto, contents: Contents, opset: dict[str, int], size: int) -> dict[str, Any]:
     graph = model.graph
+    decide_shapes = shape_value_inputs(graph, contents.nodes)
     stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     return {
         "opset": opset,
@@ -95,7 +97,11 @@ def _describe(model: ModelProto, contents: Contents, opset: dict[str, int], size
         "node_count": len(contents.nodes),
         "parameter_bytes": _parameter_bytes(contents, size),
         "operators": dict(Counter(_operator(node) for node in contents.nodes).most_common()),
-        "inputs": [_tensor(value) for value in graph.input if value.name not in stored],
+        "inputs": [
+            _tensor(value) | {"shape_values": value.name in decide_shapes}
+            for value in graph.input
+            if value.name not in stored
+        ],
         "outputs": [_tensor(value) for value in graph.output],
         "problems": problems(graph, contents.nodes),
     }

@@ -152,6 +152,12 @@ _LIST = (
     Code("model_unknown", 422, "No such model is here.", "Upload it first with `PUT /v1/models/{digest}`."),
     # what is asked for
     Code("profile_required", 422, "An input has open axes and no profile says their range.", "Fill in the template."),
+    Code(
+        "shape_values_required",
+        422,
+        "The values of an input decide shapes, and no profile gives their range.",
+        'Give the values for it: `{"min": […], "opt": […], "max": […], "values": true}`.',
+    ),
     Code("profile_invalid", 422, "A profile breaks a rule.", "Give 1 ≤ min ≤ opt ≤ max for every open axis."),
     Code(
         "option_unsupported",
