@@ -122,8 +122,7 @@ class Scene:
 
     def events(self, build_id: str) -> list[StoredEvent]:
         with self.parts.database.read() as tx:
-            read = [read_event(e.body) for e in events_after(tx, build_id, 0)]
-        return read  # type: ignore[return-value]  # every stored type is known
+            return [read_event(e.body) for e in events_after(tx, build_id, 0)]  # type: ignore[misc]  # all are known
 
     def kinds(self, build_id: str) -> list[str]:
         return [e.type for e in self.events(build_id)]
