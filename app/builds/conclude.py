@@ -68,7 +68,7 @@ class Conclusion:
                 _ours(ending.give_back(tx, now, "the worker is shutting down", now.losses, before, at))
 
     def _still_ours(self, tx: Tx) -> BuildRow:
-        now = builds.find(tx, self._row.id)
+        now = builds.hold(tx, self._row.id)
         if now is None or now.state != "running" or now.attempt != self._row.attempt:
             raise LeaseLost
         return now

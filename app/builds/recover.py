@@ -54,7 +54,7 @@ def _take_back(parts: Parts, build: BuildRow) -> bool:
 def _end(parts: Parts, build: BuildRow, engine: Manifest | None) -> bool:
     at = parts.now()
     with parts.database.write() as tx:
-        now = builds.find(tx, build.id)
+        now = builds.hold(tx, build.id)
         if now is None or (now.state, now.attempt, now.lease_until) != ("running", build.attempt, build.lease_until):
             return False  # it ended, or its owner spoke again
         build = now

@@ -1,6 +1,5 @@
 """Who may stop a build, and how asking is recorded: DELETE, a request that leaves, a timeout. The end comes later."""
 
-from contextlib import suppress
 from datetime import datetime
 
 from app.builds.bus import QUEUE
@@ -16,10 +15,6 @@ from trtforge.contract.builds import RequestState
 from trtforge.contract.events import CancelRequested, Withdrawn
 
 SWEPT_AT_ONCE = 100  # overdue requests per look
-
-
-class Raced(Exception):
-    """The request was answered meanwhile; the transaction is rolled back: look again."""
 
 
 def cancel(parts: Parts, build_id: str, caller: Caller, reason: str | None, force: bool) -> None:
@@ -41,7 +36,8 @@ def cancel(parts: Parts, build_id: str, caller: Caller, reason: str | None, forc
 
 
 def _stoppable(tx: Tx, build_id: str) -> BuildRow:
-    build = builds.find(tx, build_id)
+    """Return the build, held: whoever joins or ends it comes before us or after us."""
+    build = builds.hold(tx, build_id)
     if build is None:
         raise Refused("not_found", f"No build {build_id}.")
     if build.state not in LIVE:
@@ -60,15 +56,13 @@ def _others(tx: Tx, build_id: str, caller: Caller) -> int:
 
 
 def _stop(tx: Tx, build: BuildRow, stop: Stop) -> None:
-    """Stop a live build: at once while it is queued, by a flag once it runs."""
-    if build.state == "queued" and stop_queued(tx, build.id, stop):
-        return
-    asked = [CancelRequested(at=stop.at, by=stop.by, reason=stop.reason)] if stop.kind == "cancel" else []
-    if builds.ask_stop(tx, build.id, stop, asked):
-        return
-    now = _stoppable(tx, build.id)  # says why not: it ended or began to publish meanwhile
-    if not now.stop:
-        _stop(tx, now, stop)
+    """Stop a held build: at once while it is queued, by a flag once it runs."""
+    if build.state == "queued":
+        done = stop_queued(tx, build.id, stop)
+    else:
+        asked = [CancelRequested(at=stop.at, by=stop.by, reason=stop.reason)] if stop.kind == "cancel" else []
+        done = builds.ask_stop(tx, build.id, stop, asked)
+    assert done, build
 
 
 def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
@@ -76,42 +70,38 @@ def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
 
     Raises `Refused`: not_found, or already_ended when the request was answered.
     """
-    while True:
-        with suppress(Raced):
-            build_id = _withdraw(parts, request_id, reason)
-            break
-    if build_id:
-        _wake(parts, build_id)
-
-
-def _withdraw(parts: Parts, request_id: str, reason: str | None) -> str | None:
     with parts.database.write() as tx:
-        request = requests.find(tx, request_id)
+        request, build = _held(tx, request_id)
         if request is None:
             raise Refused("not_found", f"No request {request_id}.")
         if request.state == "withdrawn":
-            return None
-        if request.state != "waiting":
+            return
+        if request.state != "waiting" or build is None:
             raise Refused("already_ended", f"The request was {request.state} before.", state=request.state)
         stop = Stop("cancel", parts.now(), request.caller, reason or "the last request was withdrawn")
-        _leave(tx, request, "withdrawn", stop, reason)
-        return request.build_id
+        _leave(tx, request, build, "withdrawn", stop, reason)
+    _wake(parts, build.id)
 
 
-def _leave(tx: Tx, request: RequestRow, to: RequestState, stop: Stop, reason: str | None) -> None:
-    assert request.build_id is not None
-    build = builds.find(tx, request.build_id)
-    assert build is not None
+def _held(tx: Tx, request_id: str) -> tuple[RequestRow | None, BuildRow | None]:
+    """Return a request and its build as they stay until the transaction ends: only who holds the build answers it."""
+    seen = requests.find(tx, request_id)
+    if seen is None or seen.build_id is None:
+        return seen, None
+    build = builds.hold(tx, seen.build_id)
+    return requests.find(tx, request_id), build
+
+
+def _leave(tx: Tx, request: RequestRow, build: BuildRow, to: RequestState, stop: Stop, reason: str | None) -> None:
     staying = [r for r in requests.waiting_on(tx, build.id) if r.id != request.id]
     priority = max((r.options["priority"] for r in staying), default=build.priority)
-    event = Withdrawn(at=stop.at, request_id=request.id, reason=reason)
-    left = builds.leave(tx, build.id, event, priority)
     why = failure(stop.kind, stage=build.stage).model_dump(mode="json") if to == "failed" else None
-    if not requests.end(tx, request.id, to, stop.at, reason=reason, failure=why):
-        raise Raced  # answered between our look and our lock on the build
-    after = builds.find(tx, build.id)
-    if left and after and after.requests <= 0 and after.stage != "publish":  # past that, it succeeds all the same
-        _stop(tx, after, stop)
+    left = builds.leave(tx, build.id, Withdrawn(at=stop.at, request_id=request.id, reason=reason), priority)
+    ended = requests.end(tx, request.id, to, stop.at, reason=reason, failure=why)
+    assert left, build
+    assert ended, request
+    if not staying and not build.stop and build.stage != "publish":  # past that, it succeeds all the same
+        _stop(tx, build, stop)
 
 
 def time_out(parts: Parts) -> int:
@@ -120,19 +110,17 @@ def time_out(parts: Parts) -> int:
     with parts.database.read() as tx:
         overdue = requests.overdue(tx, now, SWEPT_AT_ONCE)
     for request in overdue:
-        with suppress(Raced):
-            _time_out(parts, request, now)
+        _time_out(parts, request, now)
     return len(overdue)
 
 
-def _time_out(parts: Parts, request: RequestRow, now: datetime) -> None:
-    assert request.build_id is not None
+def _time_out(parts: Parts, overdue: RequestRow, now: datetime) -> None:
     with parts.database.write() as tx:
-        build, still = builds.find(tx, request.build_id), requests.find(tx, request.id)
-        if build is None or still != request:  # answered, or given a new deadline
+        request, build = _held(tx, overdue.id)
+        if build is None or request != overdue:  # answered, or given a new deadline
             return
         kind = "run_timeout" if build.state == "running" else "queue_timeout"
-        _leave(tx, request, "failed", Stop(kind, now, "timeout", None), kind)
+        _leave(tx, overdue, build, "failed", Stop(kind, now, "timeout", None), kind)
     _wake(parts, build.id)
 
 

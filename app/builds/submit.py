@@ -62,7 +62,7 @@ def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | N
         if idempotency_key:  # first, so that of two at once the other waits here and then finds ours
             since = at - IDEMPOTENCY_KEPT
             if not requests.remember(tx, caller.name, idempotency_key, digest, request_id, at, since):
-                again = _replay(tx, parts, caller, idempotency_key, digest)
+                again = _replay(tx, parts, caller, idempotency_key, digest, since)
                 assert again is not None
                 return again
         decision = _decide(tx, parts, wanted, request_id, at)
@@ -90,13 +90,13 @@ def _check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
 def _decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) -> Decision:
     key, options = wanted.engine_key, wanted.submit.options
     while True:
-        if _is_cached(tx, parts, key):
-            return Decision("cached", "served", None)
         if build := builds.live(tx, key):
             event = Joined(at=at, request_id=request_id)
-            if builds.join(tx, build.id, event, max(build.priority, options.priority)):
+            if builds.join(tx, build.id, event, options.priority):
                 return Decision("joined", "waiting", builds.find(tx, build.id))
             continue  # it ended, or is being stopped, since we looked
+        if _is_cached(tx, parts, key):  # after the look for a live build, which may have succeeded a moment ago
+            return Decision("cached", "served", None)
         if failed := _known_failure(tx, wanted):
             return Decision("known_failure", "failed", failed)
         fresh = _fresh(wanted, at)
@@ -202,11 +202,11 @@ def _answer(
 
 def _replayed(parts: Parts, caller: Caller, key: str, body_digest: str) -> Submitted | None:
     with parts.database.read() as tx:
-        return _replay(tx, parts, caller, key, body_digest)
+        return _replay(tx, parts, caller, key, body_digest, parts.now() - IDEMPOTENCY_KEPT)
 
 
-def _replay(tx: Tx, parts: Parts, caller: Caller, key: str, body_digest: str) -> Submitted | None:
-    known = requests.replay(tx, caller.name, key, parts.now() - IDEMPOTENCY_KEPT)
+def _replay(tx: Tx, parts: Parts, caller: Caller, key: str, body_digest: str, since: datetime) -> Submitted | None:
+    known = requests.replay(tx, caller.name, key, since)
     if known is None:
         return None
     if known.body_digest != body_digest:

@@ -1,7 +1,7 @@
 """Requests: one client's wish each. They wait on a build, and end with it or by leaving it."""
 
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
@@ -64,10 +64,11 @@ def end_all(tx: Tx, build_id: str, to: RequestState, at: datetime, **values: obj
     )
 
 
-def set_deadline(tx: Tx, request_id: str, deadline: datetime) -> None:
-    tx.execute(
-        update(requests).where(requests.c.id == request_id, requests.c.state == "waiting").values(deadline=deadline)
-    )
+def set_deadlines(tx: Tx, build_id: str, option: str, since: datetime) -> None:
+    """Let the time of everyone who waits for a build run from `since`: `option` says which of their timeouts."""
+    for request in waiting_on(tx, build_id):
+        deadline = since + timedelta(seconds=request.options[option])
+        tx.execute(update(requests).where(requests.c.id == request.id).values(deadline=deadline))
 
 
 def overdue(tx: Tx, now: datetime, limit: int) -> list[RequestRow]:
