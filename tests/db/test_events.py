@@ -51,7 +51,7 @@ def test_eight_threads_leave_no_gap(scene: Scene) -> None:
             with scene.parts.database.write() as tx:
                 advance(tx, build.id, [_log(scene, f"{writer} {i}")] * 2)
 
-    fine(at_once(*(lambda w=w: write(w) for w in range(WRITERS))))  # type: ignore[misc]
+    fine(at_once(*(lambda w=w: write(w) for w in range(WRITERS))))
     _whole(scene, build.id, WRITERS)
 
 
