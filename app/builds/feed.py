@@ -68,9 +68,9 @@ class Feed:
                 wake.clear()
                 try:
                     await self._read()
+                    await self._look()
                 except Busy as error:
                     log.warning("feed_behind", build=self._build_id, reason=str(error))
-                await self._look()
                 if not self.ended:
                     await woken(wake, POLL)
 
