@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from app.db import migrate
 from app.db.session import Database
 from app.errors import NotReady
-from app.main import create_app
+from app.main import REFUSALS, create_app
 from app.settings import Settings
 
 GRACE = 3  # seconds for open connections once the streams were told to end
@@ -63,15 +63,20 @@ def serve(
     try:
         app = create_app(settings)
         listening = _listen(settings)
-    except NotReady as error:
+    except (*REFUSALS, OSError) as error:
         _give_up(str(error))
+    logging.getLogger("uvicorn.error").addFilter(lambda _: app.state.refusal is None)  # it would tell a traceback
     shown = f"http://{_shown(listening)}"
     print(json.dumps({"event": "listening", "url": shown}), file=sys.stderr, flush=True)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, lifespan="on"
     )
     server = _Server(config)
-    server.run(sockets=[listening])
+    try:
+        server.run(sockets=[listening])
+    finally:  # the library leaves by itself when a start fails
+        if app.state.refusal:
+            _give_up(app.state.refusal)
     if not server.started:
         raise typer.Exit(3)
 

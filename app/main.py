@@ -21,10 +21,12 @@ from app.builds.upload import Uploads
 from app.db import migrate
 from app.db.session import Database
 from app.domain.ids import new_id
+from app.errors import Busy, NotReady, StoreFull, StoreUnusable
 from app.settings import Settings
 from app.store.local import LocalStore
 from app.worker.probe import BuilderUnusable, probe
 
+REFUSALS = (NotReady, Busy, StoreFull, StoreUnusable)  # of a start: told without a traceback
 THREADS = 16  # for database and disk: more than cores, because they wait
 
 log = structlog.get_logger()
@@ -54,6 +56,7 @@ class Running:
         loop.set_default_executor(ThreadPoolExecutor(THREADS, "work"))
         self.parts.bus.bind(loop)
         self.parts.database.claim_server()
+        self.parts.database.ping()
         migrate.upgrade(self.parts.database)
         owner = new_id("wrk")
         self.parts.store.open_staging(owner)
@@ -101,7 +104,11 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await running.start()
+        try:
+            await running.start()
+        except REFUSALS as error:
+            app.state.refusal = str(error)
+            raise
         try:
             yield
         finally:
@@ -117,6 +124,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = running.service
     app.state.drain = running.drain
+    app.state.refusal = None  # why it did not start, in words for the operator
     for room in (models, targets, builds, requests, events, engines, health):
         app.include_router(room.router)
     app.include_router(engines.open_router)
