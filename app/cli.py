@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from app.db import migrate
 from app.db.session import Database
-from app.errors import NotReady
-from app.main import REFUSALS, create_app
+from app.errors import Busy, NotReady, StoreFull, StoreUnusable
+from app.main import create_app
 from app.settings import Settings
 
 GRACE = 3  # seconds for open connections once the streams were told to end
@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
 
     def _asked(self) -> None:
         if self._draining is None:
-            self._draining = asyncio.ensure_future(self.config.app.state.drain())  # type: ignore[union-attr]
+            self._draining = asyncio.ensure_future(self.config.app.state.running.drain())  # type: ignore[union-attr]
             self._draining.add_done_callback(lambda _: self._leave())
         else:  # asked twice: at once
             self.force_exit = True
@@ -62,21 +62,17 @@ def serve(
     _log(settings.log_level)
     try:
         app = create_app(settings)
+        app.state.running.open()
         listening = _listen(settings)
-    except (*REFUSALS, OSError) as error:
+    except (NotReady, Busy, StoreFull, StoreUnusable) as error:
         _give_up(str(error))
-    logging.getLogger("uvicorn.error").addFilter(lambda _: app.state.refusal is None)  # it would tell a traceback
     shown = f"http://{_shown(listening)}"
     print(json.dumps({"event": "listening", "url": shown}), file=sys.stderr, flush=True)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, lifespan="on"
     )
     server = _Server(config)
-    try:
-        server.run(sockets=[listening])
-    finally:  # the library leaves by itself when a start fails
-        if app.state.refusal:
-            _give_up(app.state.refusal)
+    server.run(sockets=[listening])
     if not server.started:
         raise typer.Exit(3)
 

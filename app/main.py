@@ -21,12 +21,10 @@ from app.builds.upload import Uploads
 from app.db import migrate
 from app.db.session import Database
 from app.domain.ids import new_id
-from app.errors import Busy, NotReady, StoreFull, StoreUnusable
 from app.settings import Settings
 from app.store.local import LocalStore
 from app.worker.probe import BuilderUnusable, probe
 
-REFUSALS = (NotReady, Busy, StoreFull, StoreUnusable)  # of a start: told without a traceback
 THREADS = 16  # for database and disk: more than cores, because they wait
 
 log = structlog.get_logger()
@@ -42,6 +40,7 @@ class Running:
         self.feeds = Feeds(self.parts)
         self.readiness = Readiness(self.parts, self._worker_trouble)
         self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)
+        self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
         self._trouble: str | None = "the builder has not reported yet"
@@ -50,19 +49,26 @@ class Running:
     def _worker_trouble(self) -> str | None:
         return self._trouble or (self._supervisor.broken if self._supervisor else None)
 
+    def open(self) -> None:
+        """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
+        if self._owner is None:
+            self.parts.database.claim_server()
+            migrate.upgrade(self.parts.database)
+            owner = new_id("wrk")
+            self.parts.store.open_staging(owner)
+            self._owner = owner
+            recover(self.parts)
+            self.parts.store.sweep()
+
     async def start(self) -> None:
-        """Migrate, take back what an earlier process left, and begin to work. Raises `NotReady`."""
+        """Begin to work."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(THREADS, "work"))
         self.parts.bus.bind(loop)
-        self.parts.database.claim_server()
-        self.parts.database.ping()
-        migrate.upgrade(self.parts.database)
-        owner = new_id("wrk")
-        self.parts.store.open_staging(owner)
-        recover(self.parts)
-        self.parts.store.sweep()
-        self._loops = [asyncio.create_task(self.readiness.follow()), asyncio.create_task(self._start_worker(owner))]
+        await asyncio.to_thread(self.open)
+        assert self._owner is not None
+        worker = asyncio.create_task(self._start_worker(self._owner))
+        self._loops = [asyncio.create_task(self.readiness.follow()), worker]
 
     async def _start_worker(self, owner: str) -> None:
         """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
@@ -104,11 +110,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        try:
-            await running.start()
-        except REFUSALS as error:
-            app.state.refusal = str(error)
-            raise
+        await running.start()
         try:
             yield
         finally:
@@ -123,8 +125,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = running.service
-    app.state.drain = running.drain
-    app.state.refusal = None  # why it did not start, in words for the operator
+    app.state.running = running
     for room in (models, targets, builds, requests, events, engines, health):
         app.include_router(room.router)
     app.include_router(engines.open_router)
