@@ -53,6 +53,7 @@ class Running:
         """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
         if self._owner is None:
             self.parts.database.claim_server()
+            self.parts.database.ping()
             migrate.upgrade(self.parts.database)
             owner = new_id("wrk")
             self.parts.store.open_staging(owner)
