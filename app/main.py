@@ -131,6 +131,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(room.router)
     app.include_router(engines.open_router)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)
     problems.install(app)
     return app
