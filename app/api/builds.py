@@ -7,6 +7,7 @@ from fastapi.responses import PlainTextResponse
 
 from app.api.preferences import Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
+from app.api.strict import StrictRoute
 from app.builds import stopping
 from app.builds.parts import in_thread
 from app.builds.submit import answer_again, submit
@@ -17,7 +18,7 @@ from app.errors import Refused
 from trtforge.contract.base import Digest
 from trtforge.contract.builds import TERMINAL, Build, BuildPage, Reason, State, Submit, Submitted
 
-router = APIRouter(prefix="/v1/builds", tags=["builds"])
+router = APIRouter(prefix="/v1/builds", tags=["builds"], route_class=StrictRoute)
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
@@ -35,8 +36,8 @@ async def post_build(
     """Ask for an engine. `Prefer: wait=N` answers when the build ends or N seconds have passed."""
     body = await request.body()
     answer = await in_thread(lambda: submit(wired.parts, asked, caller, idempotency_key, body))
-    if wait and answer.build and answer.build.state not in TERMINAL:
-        await wired.feeds.until_ended(answer.build.id, wait)
+    if wait:
+        await wired.feeds.until_answered(answer.request_id, wait)
         answer = await in_thread(lambda: _again(wired, answer.request_id))
     response.status_code = 201 if answer.disposition == "created" else 200
     where = (

@@ -6,21 +6,22 @@ from fastapi import APIRouter, Body
 
 from app.api.preferences import Wait
 from app.api.service import Asking, Service, Wired
+from app.api.strict import StrictRoute
 from app.builds import stopping
 from app.builds.parts import in_thread
 from app.builds.views import find_request
 from app.errors import Refused
 from trtforge.contract.builds import Reason, Request
 
-router = APIRouter(prefix="/v1/requests", tags=["requests"])
+router = APIRouter(prefix="/v1/requests", tags=["requests"], route_class=StrictRoute)
 
 
 @router.get("/{request_id}")
 async def get_request(request_id: str, wired: Wired, _: Asking, wait: Wait) -> Request:
     """Return a request. `Prefer: wait=N` answers when it ends or N seconds have passed."""
     request = await _existing(wired, request_id)
-    if wait and request.state == "waiting" and request.builds:
-        await wired.feeds.until_ended(request.builds[-1], wait)
+    if wait:
+        await wired.feeds.until_answered(request_id, wait)
         request = await _existing(wired, request_id)
     return request
 

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from app.builds.bus import QUEUE
 from app.builds.ending import failure, stop_queued
+from app.builds.fallback import fall_back
 from app.builds.parts import Caller, Parts
 from app.db import builds, requests
 from app.db.builds import BuildRow, Stop
@@ -11,7 +12,6 @@ from app.db.requests import RequestRow
 from app.db.session import Tx
 from app.domain.states import LIVE
 from app.errors import Refused
-from trtforge.contract.builds import RequestState
 from trtforge.contract.events import CancelRequested, Withdrawn
 
 SWEPT_AT_ONCE = 100  # overdue requests per look
@@ -79,27 +79,31 @@ def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
         if request.state != "waiting" or build is None:
             raise Refused("already_ended", f"The request was {request.state} before.", state=request.state)
         stop = Stop("cancel", parts.now(), request.caller, reason or "the last request was withdrawn")
-        _leave(tx, request, build, "withdrawn", stop, reason)
+        _leave(tx, parts, request, build, stop, reason)
     _wake(parts, build.id)
 
 
 def _held(tx: Tx, request_id: str) -> tuple[RequestRow | None, BuildRow | None]:
     """Return a request and its build as they stay until the transaction ends: only who holds the build answers it."""
-    seen = requests.find(tx, request_id)
-    if seen is None or seen.build_id is None:
-        return seen, None
-    build = builds.hold(tx, seen.build_id)
-    return requests.find(tx, request_id), build
+    request = requests.find(tx, request_id)
+    while request and request.build_id:
+        build = builds.hold(tx, request.build_id)
+        seen, request = request, requests.find(tx, request_id)
+        if request and request.build_id == seen.build_id:  # else it fell back meanwhile
+            return request, build
+    return request, None
 
 
-def _leave(tx: Tx, request: RequestRow, build: BuildRow, to: RequestState, stop: Stop, reason: str | None) -> None:
+def _leave(tx: Tx, parts: Parts, request: RequestRow, build: BuildRow, stop: Stop, reason: str | None) -> None:
+    """Take a request off its held build: for good when it was withdrawn, else to its next fallback; the last stops it."""
     staying = [r for r in requests.waiting_on(tx, build.id) if r.id != request.id]
     priority = max((r.options["priority"] for r in staying), default=build.priority)
-    why = failure(stop.kind, stage=build.stage).model_dump(mode="json") if to == "failed" else None
     left = builds.leave(tx, build.id, Withdrawn(at=stop.at, request_id=request.id, reason=reason), priority)
-    ended = requests.end(tx, request.id, to, stop.at, reason=reason, failure=why)
     assert left, build
-    assert ended, request
+    if stop.kind == "cancel":
+        requests.end(tx, request.id, "withdrawn", stop.at, reason=reason)
+    else:
+        fall_back(tx, parts, request, build, failure(stop.kind, stage=build.stage), stop.at)
     if not staying and not build.stop and build.stage != "publish":  # past that, it succeeds all the same
         _stop(tx, build, stop)
 
@@ -120,8 +124,21 @@ def _time_out(parts: Parts, overdue: RequestRow, now: datetime) -> None:
         if build is None or request != overdue:  # answered, or given a new deadline
             return
         kind = "run_timeout" if build.state == "running" else "queue_timeout"
-        _leave(tx, overdue, build, "failed", Stop(kind, now, "timeout", None), kind)
+        _leave(tx, parts, overdue, build, Stop(kind, now, "timeout", None), kind)
     _wake(parts, build.id)
+
+
+def stall(parts: Parts, build_id: str, idle_s: float) -> None:
+    """Let every request leave that does not want to wait for a builder that did nothing for `idle_s` seconds."""
+    with parts.database.read() as tx:
+        tired = [r for r in requests.waiting_on(tx, build_id) if (r.options["stall_timeout_s"] or idle_s) < idle_s]
+    for seen in tired:
+        with parts.database.write() as tx:
+            request, build = _held(tx, seen.id)
+            if build and request == seen:
+                _leave(tx, parts, seen, build, Stop("builder_stalled", parts.now(), "timeout", None), "builder_stalled")
+    if tired:
+        _wake(parts, build_id)
 
 
 def _wake(parts: Parts, build_id: str) -> None:

@@ -26,6 +26,10 @@ EXPECTED = {"quarantined", "build_shared", "publishing", "already_ended", "idemp
 pick = st.integers(0, 1000)
 
 
+def _step(to: int | str) -> object:
+    return to if isinstance(to, str) else {"spec": {"workspace_bytes": (1 << 20) + to}}
+
+
 class Everything(RuleBasedStateMachine):
     """Attempts are remembered after they lost their build: they go on trying to write, and must not succeed."""
 
@@ -74,10 +78,14 @@ class Everything(RuleBasedStateMachine):
         priority=st.integers(-3, 3),
         retry=st.booleans(),
         key=st.sampled_from([None, "a", "b"]),
+        fallback=st.lists(st.sampled_from(["existing", 0, 1]), max_size=2),
     )
-    def submit(self, spec: int, caller: Any, priority: int, retry: bool, key: str | None) -> None:
-        body = f"{spec} {priority} {retry}".encode()
-        options = {"priority": priority, "retry": retry, "run_timeout_s": 40.0, "queue_timeout_s": 60.0}
+    def submit(
+        self, spec: int, caller: Any, priority: int, retry: bool, key: str | None, fallback: list[int | str]
+    ) -> None:
+        body = f"{spec} {priority} {retry} {fallback}".encode()
+        options: dict[str, Any] = {"priority": priority, "retry": retry, "run_timeout_s": 40.0, "queue_timeout_s": 60.0}
+        options["fallback"] = [_step(f) for f in fallback]
         self._try(lambda: self.asked.append(self.scene.submit(spec, caller, key, body, **options).request_id))
 
     @precondition(lambda self: self.asked)
@@ -171,7 +179,7 @@ class Everything(RuleBasedStateMachine):
 
 def _run(url: str, examples: int, steps: int) -> None:
     made = type("EverythingHere", (Everything,), {"url": url})
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         made,
         settings=settings(
             max_examples=examples,

@@ -1,13 +1,14 @@
 """Two things at once, many times: whatever comes first, the rows agree afterwards."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from app.builds import stopping
 from app.builds.conclude import Conclusion
 from app.db.builds import BuildRow
-from app.errors import LeaseLost, Refused
+from app.errors import Busy, LeaseLost, Refused
 from tests.scene import ANN, ANYONE, BOB, Scene, at_once, check_invariants, why
 from trtforge.contract.builds import Submitted
 
@@ -15,11 +16,11 @@ ROUNDS = 50  # per pair and database; each on a key of its own, checked together
 
 
 def _race(
-    scene: Scene, round_: Callable[[int], tuple[Callable[[], object], Callable[[], object]]]
+    scene: Scene, round_: Callable[[int], tuple[Callable[[], object], Callable[[], object]]], rounds: int = ROUNDS
 ) -> list[list[object]]:
     """Run both of each round at once; only refusals of ours may come back as errors."""
     ends = []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         answers = at_once(*round_(number))
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused | LeaseLost):
@@ -257,3 +258,47 @@ def test_two_end_one_build(scene: Scene) -> None:
 
     for answers in _race(scene, round_):
         assert sum(isinstance(a, LeaseLost) for a in answers) == 1
+
+
+def test_two_builds_whose_requests_fall_back_to_each_other(scene: Scene) -> None:
+    """Each end takes the other build's row: the database sees the circle, one of them tries again, nothing hangs."""
+    rows: list[BuildRow] = []
+
+    def to(spec: int) -> list[object]:
+        return [{"spec": {"workspace_bytes": (1 << 20) + spec}}]
+
+    def fail(row: BuildRow) -> Callable[[], object]:
+        def work() -> None:
+            while True:
+                with suppress(Busy):
+                    return Conclusion(scene.parts, row).fail(why())
+
+        return work
+
+    def round_(n: int) -> tuple[Callable[[], object], Callable[[], object]]:
+        pair = [
+            scene.running(2 * n, fallback=to(2 * n + 1)),
+            scene.running(2 * n + 1, fallback=to(2 * n)),
+        ]
+        rows.extend(pair)
+        return fail(pair[0]), fail(pair[1])
+
+    for answers in _race(scene, round_, 10):
+        assert answers == [None, None]
+    assert {scene.build(r.id).state for r in rows} == {"failed"}
+
+
+def test_a_request_that_falls_back_while_it_is_withdrawn(scene: Scene) -> None:
+    firsts: list[Submitted] = []
+
+    def round_(n: int) -> tuple[Callable[[], object], Callable[[], object]]:
+        step = {"spec": {"workspace_bytes": (1 << 20) + 1000 + n}}
+        first = scene.submit(n, fallback=[step])
+        firsts.append(first)
+        assert first.build
+        conclusion = Conclusion(scene.parts, scene.claim(first.build.id))
+        return lambda: stopping.withdraw(scene.parts, first.request_id, None), lambda: conclusion.fail(why())
+
+    for first, answers in zip(firsts, _race(scene, round_), strict=True):
+        assert answers == [None, None]
+        assert scene.request(first.request_id).state == "withdrawn"

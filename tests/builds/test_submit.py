@@ -17,7 +17,7 @@ from trtforge.contract.builds import Submit
 def _fail(scene: Scene, code: str, **options: Any) -> str:
     row = scene.running(**options)
     with scene.parts.database.write() as tx:
-        assert ending.fail(tx, row.id, row.attempt, why(code), [], scene.clock())
+        assert ending.fail(tx, scene.parts, row, why(code), [], scene.clock())
     scene.clock.turn(1)
     return row.id
 
@@ -159,7 +159,7 @@ def test_a_build_that_is_being_stopped_is_not_joined(scene: Scene) -> None:
     assert anew.build.id != dying.id
     assert scene.submit().disposition == "joined"
     with scene.parts.database.write() as tx:
-        assert ending.end_stopped(tx, scene.build(dying.id), "killed", [], scene.clock())
+        assert ending.end_stopped(tx, scene.parts, scene.build(dying.id), "killed", [], scene.clock())
     assert scene.build(anew.build.id).state == "queued"
     check_invariants(scene.parts.database)
 

@@ -126,7 +126,9 @@ def test_the_newest_outcomes_leave_cancelled_builds_out(scene: Scene) -> None:
         scene.clock.turn(1)
         row = scene.running(1, retry=True)
         with scene.parts.database.write() as tx:
-            assert ending.fail(tx, row.id, 1, why("builder_error" if n else "builder_crashed"), [], scene.clock())
+            assert ending.fail(
+                tx, scene.parts, row, why("builder_error" if n else "builder_crashed"), [], scene.clock()
+            )
         ended.append(row.id)
     scene.clock.turn(1)
     gone = scene.queued(1, retry=True)
