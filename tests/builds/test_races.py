@@ -283,7 +283,7 @@ def test_two_builds_whose_requests_fall_back_to_each_other(scene: Scene) -> None
         rows.extend(pair)
         return fail(pair[0]), fail(pair[1])
 
-    for answers in _race(scene, round_, 10):
+    for answers in _race(scene, round_, 5):
         assert answers == [None, None]
     assert {scene.build(r.id).state for r in rows} == {"failed"}
 
