@@ -1,0 +1,212 @@
+"""Load on a server, from a process of its own: `python -m benchmarks.load KIND JSON` prints what it measured as JSON.
+
+Bare sockets and hardly any parsing: on two cores a comfortable client would measure itself.
+"""
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from time import monotonic, perf_counter
+from typing import Any
+
+import uvloop
+
+HOST = "127.0.0.1"
+PIECE = 1 << 20  # bytes received at once
+
+
+def main(kind: str, asked: dict[str, Any]) -> None:
+    if kind == "download":
+        print(json.dumps(download(**asked)))
+    else:
+        print(json.dumps(uvloop.run({"rate": rate, "crowd": crowd, "probe": probe}[kind](**asked))))
+
+
+def request(method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {HOST}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    if body:
+        lines += [f"Content-Length: {len(body)}", "Content-Type: application/json"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def answer(reader: asyncio.StreamReader) -> int:
+    """Read one answer that has a length, or none; return its status."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+    if length:
+        await reader.readexactly(int(length))
+    return int(head[9:12])
+
+
+# ---- requests per second over kept connections
+
+
+async def rate(
+    port: int, requests: Sequence[Sequence[Any]], connections: int, seconds: float = 0.0, each_once: bool = False
+) -> dict[str, Any]:
+    """Send `requests` round and round for `seconds`, or each of them once; count answers by status."""
+    wire = [request(method, path, headers, body.encode()) for method, path, headers, body in requests]
+    coming = iter(wire) if each_once else cycle(wire)
+    began = perf_counter()
+    end = began + seconds if not each_once else float("inf")
+    found = await asyncio.gather(*(_ask(port, coming, end) for _ in range(connections)))
+    took = perf_counter() - began
+    statuses: dict[int, int] = {}
+    for status in (s for one in found for s in one):
+        statuses[status] = statuses.get(status, 0) + 1
+    return {"seconds": took, "statuses": statuses, "per_second": sum(statuses.values()) / took}
+
+
+async def _ask(port: int, coming: Any, end: float) -> list[int]:
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
+    statuses = []
+    for wire in coming:
+        if perf_counter() > end:
+            break
+        writer.write(wire)
+        statuses.append(await answer(reader))
+    writer.close()
+    return statuses
+
+
+# ---- many who wait and watch
+
+
+async def crowd(port: int, watch: str, watchers: int, waiters: int = 0, wait: str = "") -> dict[str, Any]:
+    """Open `watchers` streams of `watch` and `waiters` waits on `wait`; return once every stream has ended.
+
+    Prints nothing before; heartbeat gaps are seconds between two of them, or the start, on one stream.
+    """
+    waiting = [asyncio.create_task(_wait(port, wait)) for _ in range(waiters)]
+    began = perf_counter()
+    found = await asyncio.gather(*(_watch(port, watch) for _ in range(watchers)))
+    took = perf_counter() - began
+    answers = await asyncio.gather(*waiting)
+    return {
+        "seconds": took,
+        "events": sum(events for events, _, _ in found),
+        "ended_well": sum(well for _, well, _ in found),
+        "gaps": [gap for _, _, gaps in found for gap in gaps],
+        "waits": answers,
+    }
+
+
+async def _watch(port: int, path: str) -> tuple[int, bool, list[float]]:
+    """Return events, whether the last chunk came, and the gaps between heartbeats."""
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
+    writer.write(request("GET", path, {"Accept": "text/event-stream"}))
+    events, gaps, last, well, rest = 0, [], monotonic(), False, b""
+    while chunk := await reader.read(PIECE):
+        seen = rest + chunk
+        events += chunk.count(b"\ndata:") + (rest.endswith(b"\n") and chunk.startswith(b"data:"))
+        if b"event: heartbeat\n" in seen:
+            now = monotonic()
+            gaps.append(now - last)
+            last = now
+            rest = b""
+        else:
+            rest = seen[-16:]
+        if seen.endswith(b"0\r\n\r\n"):
+            well = True
+            break
+    writer.close()
+    return events, well, gaps
+
+
+async def _wait(port: int, path: str) -> int:
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
+    writer.write(request("GET", path, {"Prefer": "wait=60"}))
+    status = await answer(reader)
+    writer.close()
+    return status
+
+
+# ---- a probe, as a cluster sends it: a new connection each time
+
+
+async def probe(port: int, paths: Sequence[str], every_s: float, seconds: float) -> dict[str, list[list[float]]]:
+    """Ask each path in turn every `every_s` seconds, whether or not the last answer came.
+
+    Return [when it was sent (of the clock all processes share), seconds it took] by path. Any answer but 200 is an
+    error.
+    """
+    end, pending = monotonic() + seconds, []
+    found: dict[str, list[list[float]]] = {path: [] for path in paths}
+    for path in cycle(paths):
+        if monotonic() > end:
+            break
+        pending.append(asyncio.create_task(_probe(port, path, found[path])))
+        await asyncio.sleep(every_s)
+    await asyncio.gather(*pending)
+    return found
+
+
+async def _probe(port: int, path: str, found: list[list[float]]) -> None:
+    began = monotonic()
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(request("GET", path, {"Connection": "close"}))
+    if (status := await answer(reader)) != 200:
+        raise RuntimeError(f"{path} answered {status}")
+    found.append([began, monotonic() - began])
+    writer.close()
+
+
+# ---- big bodies
+
+
+def download(
+    port: int, path: str, clients: int, each: int, headers: dict[str, str] | None = None
+) -> dict[str, float]:
+    """Fetch `path` with so many clients, `each` times; the bytes are received and dropped."""
+    sizes: list[int] = []
+
+    def fetch() -> None:
+        with socket.create_connection((HOST, port)) as connection:
+            for _ in range(each):
+                connection.sendall(request("GET", path, headers))
+                sizes.append(_body(connection))
+
+    began = perf_counter()
+    _together([fetch] * clients)
+    took = perf_counter() - began
+    if len(sizes) != clients * each:
+        raise RuntimeError("a download was cut")
+    return {"bytes": sum(sizes), "seconds": took}
+
+
+def _body(connection: socket.socket) -> int:
+    into = bytearray(PIECE)
+    head = b""
+    while b"\r\n\r\n" not in head:
+        got = connection.recv_into(into)
+        if not got:
+            raise RuntimeError("the connection was closed")
+        head += into[:got]
+    head, _, body = head.partition(b"\r\n\r\n")
+    if head[9:12] not in (b"200", b"206"):
+        raise RuntimeError(head.decode())
+    size = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    left = size - len(body)
+    while left:
+        got = connection.recv_into(into, min(PIECE, left))
+        if not got:
+            raise RuntimeError("the connection was closed")
+        left -= got
+    return size
+
+
+def _together(works: Sequence[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
