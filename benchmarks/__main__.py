@@ -61,6 +61,8 @@ def _show(lines: Sequence[Line]) -> None:
     for line in lines:
         console.print(f"{line.what}: {line.how}", soft_wrap=True, highlight=False)
     missed = [line.what for line in lines if line.met is False]
+    if not lines:
+        return
     console.print(f"Goals missed: {'; '.join(missed)}" if missed else "Every goal that was measured is met.")
 
 
