@@ -10,9 +10,11 @@ All of it happens under the lock of the engine key, with the builder's process g
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from time import sleep
+from typing import TypeVar
 
 import app
 from app.builds.parts import Parts
@@ -35,24 +37,24 @@ from trtforge.contract.models import Model
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
 from trtforge.contract.target import Target
 
-RETRIES = (0.2, 1.0)  # seconds before trying again: a full minute of building is not thrown away for a hiccup
+RETRIES = (0.2, 1.0)  # seconds before trying again: minutes of building are not thrown away for a hiccup
+
+T = TypeVar("T")
 
 
-def publish(
-    parts: Parts, staged: Path, manifest_for: Callable[[PlanRef], Manifest], succeed: Callable[[Manifest], None]
-) -> None:
-    """Steps 1 to 3. The stage must say publish already (step 0).
+def publish(parts: Parts, staged: Path, manifest_for: Callable[[PlanRef], Manifest]) -> Manifest:
+    """Steps 1 and 2; return the manifest that is kept, which may be an earlier one: step 3 writes the row from it.
 
-    `succeed` writes row, state and event in one transaction. Raises `PlanRejected`, `StoreFull`, `StoreUnusable`,
-    or what `succeed` raises.
+    The stage must say publish already (step 0). Raises `PlanRejected`, `StoreFull`, `StoreUnusable`.
     """
-    with parts.store.take_plan(staged) as plan:
-        parts.store.put_plan(plan)  # 1
-        kept = parts.store.put_manifest(manifest_for(PlanRef(digest=plan.digest, size=plan.size)))  # 2
-    succeed(kept)  # 3: from the manifest that is kept, which may be an earlier one
+    store = parts.store
+    with stubbornly(lambda: store.take_plan(staged)) as plan:
+        stubbornly(lambda: store.put_plan(plan))  # 1
+        manifest = manifest_for(PlanRef(digest=plan.digest, size=plan.size))
+        return stubbornly(lambda: store.put_manifest(manifest))  # 2
 
 
-def stubbornly(work: Callable[[], None]) -> None:
+def stubbornly(work: Callable[[], T]) -> T:
     """Do it again when the store fails, before giving up: the plan stays in staging meanwhile."""
     for pause in RETRIES:
         try:
@@ -80,7 +82,7 @@ def whole_engine(parts: Parts, engine_key: str) -> Manifest | None:
 
 
 def make_manifest(
-    build: BuildRow, model: Model, built: Built, plan: PlanRef, timings: Timings, warnings: list[str], at_parts: Parts
+    build: BuildRow, model: Model, built: Built, plan: PlanRef, timings: Timings, warnings: list[str], at: datetime
 ) -> Manifest:
     """Return everything that explains the plan and repeats its build."""
     target = Target.model_validate(build.target)
@@ -104,5 +106,5 @@ def make_manifest(
         warnings=tuple(warnings),
         verified="bytes",
         build=ManifestBuild(id=build.id, attempts=build.attempt, service_version=app.__version__),
-        created_at=at_parts.now(),
+        created_at=at,
     )

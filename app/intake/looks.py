@@ -16,6 +16,7 @@ _STARTS = (
     (b"ftrt", "it is a TensorRT plan"),
     (b"\x89hdf", "it is an HDF5 file, as Keras writes them"),
 )
+_LARGEST_JSON = 1 << 20  # bytes that are read only for the sake of a better message
 _FIXED = {1: 8, 5: 4}  # bytes of a protobuf field by wire type
 
 
@@ -35,8 +36,10 @@ def looks_like(path: str) -> str:
 
 
 def _is_json(path: str) -> bool:
+    if Path(path).stat().st_size > _LARGEST_JSON:
+        return False
     try:
-        json.loads(Path(path).read_bytes()[: 1 << 20])
+        json.loads(Path(path).read_bytes())
     except (ValueError, RecursionError):
         return False
     return True

@@ -49,7 +49,8 @@ class Usage:
 class Child:
     """One process in a group of its own, with a request on stdin, messages on its own descriptor, and log text.
 
-    It is reaped as soon as it exits, whether anyone waits or not, and what is left of its group is killed then.
+    It is reaped as soon as it exits, whether anyone waits or not, and what is left of its group is killed then. All
+    methods belong to the thread of the event loop, except `usage`, which may run in another.
     """
 
     def __init__(

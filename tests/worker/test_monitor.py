@@ -5,6 +5,8 @@ import time
 from typing import Any
 
 import tensorrt_rtx as trt
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.worker.messages import Log, PhaseFinished, PhaseStarted, PhaseStep
 from app.worker.monitor import MOST_WAITING, PhaseLog, monitor_for
@@ -127,3 +129,35 @@ def test_callbacks_from_many_threads_are_all_told_once():
     started = [m.id for m in sent if isinstance(m, PhaseStarted)]
     assert started == list(range(1, 401))
     assert sorted(m.id for m in sent if isinstance(m, PhaseFinished)) == started
+
+
+_names = st.sampled_from(["a", "b", "c"])
+_calls = st.lists(
+    st.one_of(
+        st.tuples(st.just("phase_start"), _names, st.none() | _names, st.integers(-1, 3)),
+        st.tuples(st.just("step_complete"), _names, st.integers(-1, 3)),
+        st.tuples(st.just("phase_finish"), _names),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(_calls)
+def test_whatever_the_builder_calls_ids_rise_and_only_live_phases_move(calls):
+    sent = _sent(lambda m: [getattr(m, name)(*arguments) for name, *arguments in calls])
+    live: set[int] = set()
+    started = 0
+    for message in sent:
+        match message:
+            case PhaseStarted():
+                started += 1
+                assert message.id == started
+                assert message.parent is None or message.parent in live
+                assert message.steps is None or message.steps > 0
+                live.add(message.id)
+            case PhaseStep():
+                assert message.id in live
+            case PhaseFinished():
+                live.remove(message.id)
+    assert started == sum(name == "phase_start" for name, *_ in calls)

@@ -103,6 +103,17 @@ def test_a_child_that_closes_its_descriptor_and_sleeps_is_still_there_to_be_kill
     assert run(main()).signal == "SIGKILL"
 
 
+def test_a_wait_that_is_given_up_changes_nothing(tmp_path):
+    async def main():
+        child = await Child.spawn(PROBE, tmp_path, _silent, argv=script(SLEEP))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(child.wait(), 0.05)
+        assert not _gone(child.pid)
+        return await _end(child)
+
+    assert run(main()).signal == "SIGKILL"
+
+
 def test_a_stopped_process_is_killed_all_the_same(tmp_path):
     async def main():
         child = await Child.spawn(PROBE, tmp_path, _silent, argv=script(SLEEP))
