@@ -21,18 +21,19 @@ def measure(scope: Scope) -> list[Line]:
     with Service(scope.folder, cancel_grace_s=str(GRACE_S)) as service, Client(service.url) as client:
         model = client.upload(light_model("densenet121")).digest
         for when, silent in (("in the silent window", True), ("after the first callback", False)):
-            took, ends = [], []
+            took: list[float] = []
+            ends: list[str] = []
             for _ in range(scope.rounds(5, 2)):
                 number += 1
                 seconds, build = _cancelled(client, model, 8 << 30 | number << 20, silent)
                 took.append(seconds)
-                ends.append(build.cancel.ended_by if build.cancel else None)
+                ends.append(str(build.cancel.ended_by) if build.cancel else "nothing")
             lines.append(_line(when, took, ends))
     return lines
 
 
-def _line(when: str, took: list[float], ends: list[str | None]) -> Line:
-    counted = ", ".join(f"{ends.count(end)} x {end}" for end in sorted(set(map(str, ends))))
+def _line(when: str, took: list[float], ends: list[str]) -> Line:
+    counted = ", ".join(f"{ends.count(end)} x {end}" for end in sorted(set(ends)))
     return Line(
         what=f"cancel {when}",
         unit="s",

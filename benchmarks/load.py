@@ -8,7 +8,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import cycle
 from time import monotonic, perf_counter
 from typing import Any
@@ -23,7 +23,8 @@ def main(kind: str, asked: dict[str, Any]) -> None:
     if kind == "download":
         print(json.dumps(download(**asked)))
     else:
-        print(json.dumps(uvloop.run({"rate": rate, "crowd": crowd, "probe": probe}[kind](**asked))))
+        works: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {"rate": rate, "crowd": crowd, "probe": probe}
+        print(json.dumps(uvloop.run(works[kind](**asked))))
 
 
 def request(method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -159,9 +160,7 @@ async def _probe(port: int, path: str, found: list[list[float]]) -> None:
 # ---- big bodies
 
 
-def download(
-    port: int, path: str, clients: int, each: int, headers: dict[str, str] | None = None
-) -> dict[str, float]:
+def download(port: int, path: str, clients: int, each: int, headers: dict[str, str] | None = None) -> dict[str, float]:
     """Fetch `path` with so many clients, `each` times; the bytes are received and dropped."""
     sizes: list[int] = []
 

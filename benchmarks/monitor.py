@@ -7,6 +7,8 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -71,7 +73,8 @@ class Recording(PhaseLog):
 
 def main(model: Path, rounds: int) -> dict[str, Any]:
     null = os.open(os.devnull, os.O_WRONLY)
-    with TemporaryDirectory(prefix="trtforge-monitor-") as folder, Recording(_sender(null)) as phases:
+    phases = Recording(_sender(null))
+    with TemporaryDirectory(prefix="trtforge-monitor-") as folder, phases, _native_silence(null):
         request = BuildRequest("tensorrt_rtx", str(model), f"{folder}/plan", [], 3, 8 << 30, ["8.0", "8.6", "8.9"])
         began = perf_counter()
         outcome = build(request, phases, threading.Event(), scrubber_here())
@@ -84,6 +87,18 @@ def main(model: Path, rounds: int) -> dict[str, Any]:
             ours.append(_played(_monitor(fresh), phases.calls))
         noop.append(_played(_Nothing(), phases.calls))
     return {"callbacks": len(phases.calls), "seconds": seconds, "ours_us": ours, "noop_us": noop}
+
+
+@contextmanager
+def _native_silence(null: int) -> Iterator[None]:
+    """Drop what goes to the descriptor of stderr: the builder is talkative, and errors of ours come later."""
+    kept = os.dup(2)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _monitor(phases: PhaseLog) -> Any:

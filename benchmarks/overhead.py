@@ -1,42 +1,38 @@
 """What the service adds to a build: submit → terminal event over HTTP, beside the bare builder in a fresh process."""
 
-from pathlib import Path
 from time import perf_counter
 
 from benchmarks.report import Line, Spread
-from benchmarks.scope import Scope, heard, start
+from benchmarks.scope import Scope, start
 from benchmarks.service import Service, light_model
 from trtforge.client import Client
 from trtforge.contract.builds import Submit
-from trtforge.contract.spec import BuildSpec, EffectiveSpec
-from trtforge.contract.target import Target
+from trtforge.contract.spec import BuildSpec
 
 FACTOR, PLUS_S = 1.03, 0.5  # the goal
 ROUND_BYTES = 1 << 20  # each round has that much more workspace, hence a key of its own and the same work
 
 
 def measure(scope: Scope) -> list[Line]:
-    lines = []
     with Service(scope.folder) as service, Client(service.url) as client:
-        known = next(iter(client.targets().items))
-        for name in ("resnet50", "inception_v2"):
-            model = light_model(name)
-            digest = client.upload(model).digest
-            ours, bare = [], []
-            for number in range(scope.rounds(5, 2)):
-                workspace = known.capabilities.defaults.workspace_bytes + number * ROUND_BYTES
-                spec = EffectiveSpec(
-                    profiles=(),
-                    precision="as_is",
-                    optimization_level=known.capabilities.defaults.optimization_level,
-                    workspace_bytes=workspace,
-                )
-                both = [lambda w=workspace: ours.append(_served(client, digest, w))]
-                both.append(lambda s=spec: bare.append(_bare(model, scope.folder / "bare.plan", s, known.target)))
-                for run in both if number % 2 else reversed(both):
-                    run()
-            lines.append(_line(name, ours, bare))
-    return lines
+        return [_model(scope, client, name) for name in ("resnet50", "inception_v2")]
+
+
+def _model(scope: Scope, client: Client, name: str) -> Line:
+    known, model = client.targets().items[0], light_model(name)
+    digest = client.upload(model).digest
+    defaults = known.capabilities.defaults
+    ours: list[float] = []
+    bare: list[float] = []
+    for number in range(scope.rounds(7, 2)):
+        workspace = defaults.workspace_bytes + number * ROUND_BYTES
+        words = [str(defaults.optimization_level), str(workspace), ",".join(known.target.compute_capabilities)]
+        if number % 2:
+            ours.append(_served(client, digest, workspace))
+        bare.append(_bare(str(model), str(scope.folder / "bare.plan"), *words))
+        if not number % 2:
+            ours.append(_served(client, digest, workspace))
+    return _line(name, ours, bare)
 
 
 def _line(name: str, ours: list[float], bare: list[float]) -> Line:
@@ -66,10 +62,9 @@ def _served(client: Client, digest: str, workspace: int) -> float:
     return took
 
 
-def _bare(model: Path, plan: Path, spec: EffectiveSpec, target: Target) -> float:
-    words = [str(model), str(plan), str(spec.optimization_level), str(spec.workspace_bytes)]
+def _bare(*words: str) -> float:
     began = perf_counter()
-    process = start("bare", *words, ",".join(target.compute_capabilities))
+    process = start("bare", *words)
     process.wait()
     took = perf_counter() - began
     if process.returncode:

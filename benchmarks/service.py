@@ -24,7 +24,7 @@ class Service:
         self._folder, self._settings = folder, settings
         self._log = folder / "service.log"
         with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+            self._port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
