@@ -5,11 +5,14 @@ Bare sockets and hardly any parsing: on two cores a comfortable client would mea
 
 import asyncio
 import json
+import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from itertools import cycle
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from itertools import count, cycle
+from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -20,11 +23,7 @@ PIECE = 1 << 20  # bytes received at once
 
 
 def main(kind: str, asked: dict[str, Any]) -> None:
-    if kind == "download":
-        print(json.dumps(download(**asked)))
-    else:
-        works: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {"rate": rate, "crowd": crowd, "probe": probe}
-        print(json.dumps(uvloop.run(works[kind](**asked))))
+    print(json.dumps(BODIES[kind](**asked) if kind in BODIES else uvloop.run(CROWDS[kind](**asked))))
 
 
 def request(method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -48,31 +47,31 @@ async def answer(reader: asyncio.StreamReader) -> int:
 
 
 async def rate(
-    port: int, requests: Sequence[Sequence[Any]], connections: int, seconds: float = 0.0, each_once: bool = False
+    port: int,
+    path: str,
+    connections: int,
+    seconds: float,
+    method: str = "GET",
+    body: str = "",
+    first: int = 0,
 ) -> dict[str, Any]:
-    """Send `requests` round and round for `seconds`, or each of them once; count answers by status."""
-    wire = [request(method, path, headers, body.encode()) for method, path, headers, body in requests]
-    coming = iter(wire) if each_once else cycle(wire)
+    """Send one request again and again for `seconds`; `@N` in its body counts up from `first`."""
+    coming = (request(method, path, None, body.replace("@N", str(number)).encode()) for number in count(first))
     began = perf_counter()
-    end = began + seconds if not each_once else float("inf")
-    found = await asyncio.gather(*(_ask(port, coming, end) for _ in range(connections)))
+    found = await asyncio.gather(*(_ask(port, coming, began + seconds) for _ in range(connections)))
     took = perf_counter() - began
-    statuses: dict[int, int] = {}
-    for status in (s for one in found for s in one):
-        statuses[status] = statuses.get(status, 0) + 1
-    return {"seconds": took, "statuses": statuses, "per_second": sum(statuses.values()) / took}
+    answers = Counter(status for one in found for status in one)
+    return {"answers": answers, "per_second": answers.total() / took}
 
 
-async def _ask(port: int, coming: Any, end: float) -> list[int]:
+async def _ask(port: int, coming: Iterator[bytes], end: float) -> list[int]:
     reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
-    statuses = []
-    for wire in coming:
-        if perf_counter() > end:
-            break
-        writer.write(wire)
-        statuses.append(await answer(reader))
+    answers = []
+    while perf_counter() < end:
+        writer.write(next(coming))
+        answers.append(await answer(reader))
     writer.close()
-    return statuses
+    return answers
 
 
 # ---- many who wait and watch
@@ -178,6 +177,19 @@ def download(port: int, path: str, clients: int, each: int, headers: dict[str, s
     return {"bytes": sum(sizes), "seconds": took}
 
 
+def upload(port: int, path: str, file: str) -> dict[str, float]:
+    """PUT a file from the page cache and wait for the answer."""
+    began = perf_counter()
+    with socket.create_connection((HOST, port)) as connection, Path(file).open("rb") as source:
+        size = os.fstat(source.fileno()).st_size
+        connection.sendall(request("PUT", path, {"Content-Length": str(size), "Connection": "close"}))
+        connection.sendfile(source)
+        said = connection.recv(PIECE)
+        if said[9:12] not in (b"200", b"201"):
+            raise RuntimeError(said.decode())
+    return {"bytes": size, "seconds": perf_counter() - began}
+
+
 def _body(connection: socket.socket) -> int:
     into = bytearray(PIECE)
     head = b""
@@ -206,6 +218,9 @@ def _together(works: Sequence[Callable[[], None]]) -> None:
     for thread in threads:
         thread.join()
 
+
+BODIES: dict[str, Callable[..., Any]] = {"download": download, "upload": upload}
+CROWDS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {"rate": rate, "crowd": crowd, "probe": probe}
 
 if __name__ == "__main__":
     main(sys.argv[1], json.loads(sys.argv[2]))

@@ -23,8 +23,7 @@ class Service:
     def __init__(self, folder: Path, **settings: str) -> None:
         self._folder, self._settings = folder, settings
         self._log = folder / "service.log"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port: int = free.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -75,6 +74,12 @@ class Service:
         if not self._log.exists():
             return ""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
 
 
 def light_model(name: str) -> Path:
