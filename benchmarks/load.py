@@ -6,11 +6,13 @@ Bare sockets and hardly any parsing: on two cores a comfortable client would mea
 import asyncio
 import json
 import os
+import re
 import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count, cycle
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -20,6 +22,7 @@ import uvloop
 
 HOST = "127.0.0.1"
 PIECE = 1 << 20  # bytes received at once
+_TIMED = re.compile(rb"t=(\d+\.\d+)")
 
 
 def main(kind: str, asked: dict[str, Any]) -> None:
@@ -80,42 +83,50 @@ async def _ask(port: int, coming: Iterator[bytes], end: float) -> list[int]:
 async def crowd(port: int, watch: str, watchers: int, waiters: int = 0, wait: str = "") -> dict[str, Any]:
     """Open `watchers` streams of `watch` and `waiters` waits on `wait`; return once every stream has ended.
 
-    Prints nothing before; heartbeat gaps are seconds between two of them, or the start, on one stream.
+    Gaps are seconds between two heartbeats, or the start, on one stream. Latencies are seconds from the time that an
+    event carries as `t=<monotonic>` to its arrival; `last_at` is when the last of these came.
     """
     waiting = [asyncio.create_task(_wait(port, wait)) for _ in range(waiters)]
-    began = perf_counter()
-    found = await asyncio.gather(*(_watch(port, watch) for _ in range(watchers)))
-    took = perf_counter() - began
-    answers = await asyncio.gather(*waiting)
+    seen = [_Seen() for _ in range(watchers)]
+    await asyncio.gather(*(_watch(port, watch, one) for one in seen))
+    late = sorted(latency for one in seen for latency in one.latencies)
     return {
-        "seconds": took,
-        "events": sum(events for events, _, _ in found),
-        "ended_well": sum(well for _, well, _ in found),
-        "gaps": [gap for _, _, gaps in found for gap in gaps],
-        "waits": answers,
+        "ended_well": sum(one.ended_well for one in seen),
+        "gaps": [gap for one in seen for gap in one.gaps],
+        "waits": await asyncio.gather(*waiting),
+        "timed": len(late),
+        "latency": {share: late[int((len(late) - 1) * share)] for share in (0.5, 0.99, 1.0)} if late else {},
+        "last_at": max((one.last_at for one in seen), default=0.0),
     }
 
 
-async def _watch(port: int, path: str) -> tuple[int, bool, list[float]]:
-    """Return events, whether the last chunk came, and the gaps between heartbeats."""
+@dataclass
+class _Seen:
+    """What one stream brought."""
+
+    gaps: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    last_at: float = 0.0
+    ended_well: bool = False
+
+
+async def _watch(port: int, path: str, seen: _Seen) -> None:
     reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
     writer.write(request("GET", path, {"Accept": "text/event-stream"}))
-    events, gaps, last, well, rest = 0, [], monotonic(), False, b""
+    beat, rest = monotonic(), b""
     while chunk := await reader.read(PIECE):
-        seen = rest + chunk
-        events += chunk.count(b"\ndata:") + (rest.endswith(b"\n") and chunk.startswith(b"data:"))
-        if b"event: heartbeat\n" in seen:
-            now = monotonic()
-            gaps.append(now - last)
-            last = now
-            rest = b""
-        else:
-            rest = seen[-16:]
-        if seen.endswith(b"0\r\n\r\n"):
-            well = True
+        now = monotonic()
+        whole, found, rest = (rest + chunk).rpartition(b"\n\n")
+        if times := _TIMED.findall(whole):
+            seen.latencies += [now - float(sent) for sent in times]
+            seen.last_at = now
+        if b"event: heartbeat\n" in whole:
+            seen.gaps.append(now - beat)
+            beat = now
+        if (rest if found else whole).endswith(b"0\r\n\r\n"):
+            seen.ended_well = True
             break
     writer.close()
-    return events, well, gaps
 
 
 async def _wait(port: int, path: str) -> int:

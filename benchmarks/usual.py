@@ -1,7 +1,6 @@
 """The usual way, to stand beside ours: `python -m benchmarks.usual PORT FOLDER`, FastAPI as its tutorial has it."""
 
 import hashlib
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,8 +49,6 @@ async def _receive(request: Request, path: Path, take: Callable[[bytes], None]) 
         async for chunk in request.stream():
             take(chunk)
             size += file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
     return size
 
 
