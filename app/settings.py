@@ -50,6 +50,9 @@ class Settings(BaseSettings):
         float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")
     ] = 5.0
     heartbeat_s: Annotated[float, Field(gt=0, description="Seconds between heartbeats on a stream.")] = 5.0
+    stalled_after_s: Annotated[
+        float, Field(gt=0, description="Seconds without a callback or computing before a build counts as stalled.")
+    ] = 30.0
     lease_s: Annotated[float, Field(ge=3, description="Seconds after which a silent worker's build is taken back.")] = (
         15.0
     )

@@ -35,8 +35,8 @@ async def post_build(
     """Ask for an engine. `Prefer: wait=N` answers when the build ends or N seconds have passed."""
     body = await request.body()
     answer = await in_thread(lambda: submit(wired.parts, asked, caller, idempotency_key, body))
-    if wait and answer.build and answer.build.state not in TERMINAL:
-        await wired.feeds.until_ended(answer.build.id, wait)
+    if wait:
+        await wired.feeds.until_answered(answer.request_id, wait)
         answer = await in_thread(lambda: _again(wired, answer.request_id))
     response.status_code = 201 if answer.disposition == "created" else 200
     where = (

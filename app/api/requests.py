@@ -19,8 +19,8 @@ router = APIRouter(prefix="/v1/requests", tags=["requests"])
 async def get_request(request_id: str, wired: Wired, _: Asking, wait: Wait) -> Request:
     """Return a request. `Prefer: wait=N` answers when it ends or N seconds have passed."""
     request = await _existing(wired, request_id)
-    if wait and request.state == "waiting" and request.builds:
-        await wired.feeds.until_ended(request.builds[-1], wait)
+    if wait:
+        await wired.feeds.until_answered(request_id, wait)
         request = await _existing(wired, request_id)
     return request
 

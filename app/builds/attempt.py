@@ -14,6 +14,7 @@ from app.builds.native_log import NativeLog
 from app.builds.parts import Parts, in_thread
 from app.db import builds
 from app.db.builds import BuildRow
+from app.domain.estimate import Past
 from app.domain.timings import Timing
 from app.errors import Busy, LeaseLost
 from app.worker import messages as said
@@ -25,6 +26,7 @@ from trtforge.contract.engines import Timings
 TURN = 0.1  # seconds between looks: events reach watchers at most this late
 SAMPLE_EVERY = 1.0  # seconds between samples of the child's CPU and memory
 LAST_WORDS = 5.0  # seconds a child may take to exit after its last message
+UNKILLABLE = 5.0  # seconds after SIGKILL when a child counts as one that cannot be killed
 MOST_EVENTS = 100_000  # of one attempt; a builder that says more is out of control
 MOST_WARNINGS = 50  # kept in the manifest
 MODEL, PLAN = "model.onnx", "plan"  # the only names a child sees
@@ -57,7 +59,17 @@ Outcome = Finished | Broke | Halted
 class Attempt:
     """Runs the child of one claimed build to exactly one outcome. Lives on the event loop."""
 
-    def __init__(self, parts: Parts, build: BuildRow, live: LiveBuild, folder: Path, on_output: NativeLog) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        build: BuildRow,
+        live: LiveBuild,
+        folder: Path,
+        on_output: NativeLog,
+        unkillable_after: float = UNKILLABLE,
+    ) -> None:
+        self._unkillable_after = unkillable_after
+        self.leftover: asyncio.Future[Exit] | None = None  # of a child that SIGKILL did not end
         self._parts, self._build, self._live, self._folder, self._output = parts, build, live, folder, on_output
         self._pending: list[ev.StoredEvent] = []
         self._steps: dict[int, int] = {}
@@ -90,7 +102,7 @@ class Attempt:
         finally:
             listening.cancel()
             child.kill()
-            exit_ = await child.wait()
+            exit_ = await self._gone(child)
             self._output.finish()
         await self._flush()
         return self._outcome(exit_, _broken(listening))
@@ -122,6 +134,8 @@ class Attempt:
                 self._pending.append(ev.PhaseFinished(at=_instant(message.at, now), phase=closed, elapsed_s=seconds))
             case said.PhaseStep():
                 self._steps[message.id] = message.step
+            case said.Log() if self._told_at is not None:
+                pass  # the builder's complaints about being stopped are no news
             case said.Log():
                 self._pending.append(ev.Log(at=now, level=message.level, text=message.text))
                 if message.level == "warning" and len(self.warnings) < MOST_WARNINGS:
@@ -211,6 +225,16 @@ class Attempt:
         except TimeoutError:
             child.kill()
 
+    async def _gone(self, child: Child) -> Exit:
+        """A killed child is gone at once, unless the kernel holds it (a driver, a dead disk): then we go on without it."""
+        waiting = asyncio.ensure_future(child.wait())
+        done, _ = await asyncio.wait({waiting}, timeout=self._unkillable_after)
+        if done:
+            return waiting.result()
+        self.leftover = waiting
+        log.error("builder_cannot_be_killed", pid=child.pid)
+        return Exit(None, None, self._unkillable_after)
+
     # ---- how it ended
 
     def _outcome(self, exit_: Exit, broken: str | None) -> Outcome:
@@ -256,6 +280,9 @@ class Attempt:
     def enter_publish(self) -> None:
         self._stage = "publish"
         self._timing.enter("publish", monotonic())
+
+    def past(self) -> Past:
+        return self._live.past()
 
     def timings(self) -> Timings:
         return self._timing.total(monotonic())

@@ -6,11 +6,13 @@ from time import monotonic
 from typing import TypeVar
 
 from app.builds import ending
+from app.builds.history import learn
 from app.builds.parts import Parts, in_thread
 from app.db import builds
 from app.db.builds import BuildRow
 from app.db.session import Tx
-from app.errors import Busy, LeaseLost
+from app.domain.estimate import Past
+from app.errors import Busy, LeaseLost, Raced
 from trtforge.contract.builds import EndedBy, Failure
 from trtforge.contract.engines import Manifest
 from trtforge.contract.events import StageEntered, StoredEvent
@@ -26,6 +28,8 @@ async def persistently(parts: Parts, work: Callable[[], T]) -> T:
     while True:
         try:
             return await in_thread(work)
+        except Raced:
+            continue
         except Busy as error:
             if monotonic() > give_up:
                 raise LeaseLost from error
@@ -49,13 +53,17 @@ class Conclusion:
         self._parts.bus.notify(self._row.id)
         return entered is not None
 
-    def succeed(self, manifest: Manifest) -> None:
+    def succeed(self, manifest: Manifest, past: Past | None = None) -> None:
+        """`past`: what the build took, when it was really built."""
+        at = self._parts.now()
         with self._parts.database.write() as tx:
-            _ours(ending.succeed(tx, self._row.id, self._row.attempt, manifest, self.closing(), self._parts.now()))
+            _ours(ending.succeed(tx, self._row.id, self._row.attempt, manifest, self.closing(), at))
+            if past:
+                learn(tx, self._row, past, at)
 
     def fail(self, why: Failure) -> None:
         with self._parts.database.write() as tx:
-            _ours(ending.fail(tx, self._row.id, self._row.attempt, why, self.closing(), self._parts.now()))
+            _ours(ending.fail(tx, self._parts, self._row, why, self.closing(), self._parts.now()))
 
     def halt(self, ended_by: EndedBy) -> None:
         """End a build that was asked to stop, or give it back when only this worker was."""
@@ -63,7 +71,7 @@ class Conclusion:
         with self._parts.database.write() as tx:
             now = self._still_ours(tx)
             if now.stop:
-                _ours(ending.end_stopped(tx, now, ended_by, before, at))
+                _ours(ending.end_stopped(tx, self._parts, now, ended_by, before, at))
             else:
                 _ours(ending.give_back(tx, now, "the worker is shutting down", now.losses, before, at))
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from app.builds.fallback import fall_back, note_fallbacks
+from app.builds.parts import Parts
 from app.builds.views import cancel_view
 from app.db import builds, engines, requests
 from app.db.builds import BuildRow, Stop
@@ -45,28 +47,30 @@ def succeed(tx: Tx, build_id: str, attempt: int, manifest: Manifest, before: Eve
         return False
     engines.add(tx, manifest)
     requests.end_all(tx, build_id, "served", at, served_key=manifest.engine_key)
+    note_fallbacks(tx, build_id, manifest)
     return True
 
 
-def fail(tx: Tx, build_id: str, attempt: int, why: Failure, before: Events, at: datetime, **values: Any) -> bool:
-    """End a running build as failed. False when the attempt lost the build."""
+def fail(tx: Tx, parts: Parts, build: BuildRow, why: Failure, before: Events, at: datetime, **values: Any) -> bool:
+    """End a running build as failed; its requests fall back or fail. False when the attempt lost the build."""
     stored = why.model_dump(mode="json")
     events = [*before, Failed(at=at, failure=why)]
     ended = {"finished_at": at, "progress": None, "requests": 0, "failure": stored, **values}
-    if not builds.settle(tx, build_id, attempt, "failed", events, **ended):
+    if not builds.settle(tx, build.id, build.attempt, "failed", events, **ended):
         return False
-    requests.end_all(tx, build_id, "failed", at, failure=stored)
+    for request in requests.waiting_on(tx, build.id):
+        fall_back(tx, parts, request, build, why, at)
     return True
 
 
-def end_stopped(tx: Tx, build: BuildRow, ended_by: EndedBy, before: Events, at: datetime) -> bool:
+def end_stopped(tx: Tx, parts: Parts, build: BuildRow, ended_by: EndedBy, before: Events, at: datetime) -> bool:
     """End a running build that was asked to stop: cancelled, or failed when time ran out. False when it was lost."""
     assert build.stop is not None
     assert build.stop_at is not None
     seconds = round(max(0.0, (at - build.stop_at).total_seconds()), 3)
     if build.stop != "cancel":
         why = failure(build.stop, stage=build.stage)
-        return fail(tx, build.id, build.attempt, why, before, at, ended_by=ended_by, stop_seconds=seconds)
+        return fail(tx, parts, build, why, before, at, ended_by=ended_by, stop_seconds=seconds)
     cancel = cancel_view(build)
     assert cancel is not None
     last = Cancelled(at=at, cancel=cancel.model_copy(update={"ended_by": ended_by, "seconds": seconds}))

@@ -5,12 +5,20 @@ from collections.abc import Callable
 from datetime import datetime
 from time import monotonic
 
-from trtforge.contract.builds import Activity, LivePhase, Progress
-from trtforge.contract.events import Event
+from app.domain.estimate import History, Mark, Past, estimate, path_of
+from trtforge.contract.builds import Activity, Estimate, LivePhase, Progress
+from trtforge.contract.events import Event, PhaseStarted, StageEntered
 from trtforge.contract.progress import Picture, fold
 
 BUSY_SHARE = 0.05  # of one core, over the window below: less is idle (a waiting process still ticks a little)
-WINDOW = 5  # samples, one a second
+WINDOW = 3  # samples, one a second
+
+
+Sample = tuple[float, float]  # when (monotonic), CPU seconds until then
+
+
+def _busy(first: Sample, last: Sample) -> bool:
+    return last[1] - first[1] >= BUSY_SHARE * (last[0] - first[0])
 
 
 class LiveBuild:
@@ -18,28 +26,52 @@ class LiveBuild:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._began = self._last_word = monotonic()
-        self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # (monotonic, CPU seconds)
+        self._began = self._last_word = self._last_sign = monotonic()
+        self._marks: dict[str, float] = {}  # path of a stage or phase → when it first began, in that order
+        self.history: History | None = None
+        self._samples: deque[Sample] = deque(maxlen=WINDOW)
         self._rss: int | None = None
         self.picture = Picture()
 
     def heard(self) -> None:
         """The child said something."""
-        self._last_word = monotonic()
+        self._last_word = self._last_sign = monotonic()
 
     def fold(self, event: Event) -> None:
         self.picture = fold(self.picture, event, self._now())
+        if isinstance(event, StageEntered | PhaseStarted):
+            self._marks.setdefault(self._path(event), monotonic())
+
+    def _path(self, event: StageEntered | PhaseStarted) -> str:
+        names: list[str] = []
+        phase = self.picture.phases.get(event.phase.id) if isinstance(event, PhaseStarted) else None
+        while phase:
+            names.insert(0, phase.name)
+            phase = self.picture.phases.get(phase.parent) if phase.parent is not None else None
+        return path_of(self.picture.stage or "", *names)
+
+    def past(self) -> Past:
+        """Return this build as history for the next: it has just ended."""
+        now = monotonic()
+        return Past(round(now - self._began, 3), {path: round(now - at, 3) for path, at in self._marks.items()})
 
     def sample(self, cpu_s: float, rss_bytes: int) -> None:
-        self._samples.append((monotonic(), cpu_s))
+        now = monotonic()
+        if not self._samples or _busy(self._samples[-1], (now, cpu_s)):
+            self._last_sign = now
+        self._samples.append((now, cpu_s))
         self._rss = rss_bytes
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds in which the builder neither said nor computed anything."""
+        return monotonic() - self._last_sign
 
     @property
     def activity(self) -> Activity | None:
         if len(self._samples) < 2:
             return None
-        (t0, cpu0), (t1, cpu1) = self._samples[0], self._samples[-1]
-        return "working" if cpu1 - cpu0 >= BUSY_SHARE * (t1 - t0) else "idle"
+        return "working" if _busy(self._samples[0], self._samples[-1]) else "idle"
 
     def progress(self) -> Progress:
         now, at = monotonic(), self._now()
@@ -60,7 +92,14 @@ class LiveBuild:
                 )
                 for p in self.picture.phases.values()
             ),
+            estimate=self._estimate(now),
         )
+
+    def _estimate(self, now: float) -> Estimate | None:
+        if self.history is None:
+            return None
+        marks = [Mark(path, now - at) for path, at in reversed(self._marks.items())]
+        return estimate(self.history, now - self._began, marks)
 
 
 class Live:

@@ -63,12 +63,12 @@ def _end(parts: Parts, build: BuildRow, engine: Manifest | None) -> bool:
             for phase in events.open_phases(tx, build.id, build.attempt)
         ]
         if build.stop:
-            done = ending.end_stopped(tx, build, "worker_lost", before, at)
+            done = ending.end_stopped(tx, parts, build, "worker_lost", before, at)
         elif engine:
             done = ending.succeed(tx, build.id, build.attempt, engine, before, at)
         elif build.losses + 1 >= MAX_LOSSES:
             why = failure("worker_lost", stage=build.stage)
-            done = ending.fail(tx, build.id, build.attempt, why, before, at, losses=build.losses + 1)
+            done = ending.fail(tx, parts, build, why, before, at, losses=build.losses + 1)
         else:
             done = ending.give_back(tx, build, "the worker was lost", build.losses + 1, before, at)
     if done:

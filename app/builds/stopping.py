@@ -5,21 +5,17 @@ from datetime import datetime
 
 from app.builds.bus import QUEUE
 from app.builds.ending import failure, stop_queued
+from app.builds.fallback import fall_back
 from app.builds.parts import Caller, Parts
 from app.db import builds, requests
 from app.db.builds import BuildRow, Stop
 from app.db.requests import RequestRow
 from app.db.session import Tx
 from app.domain.states import LIVE
-from app.errors import Refused
-from trtforge.contract.builds import RequestState
+from app.errors import Raced, Refused
 from trtforge.contract.events import CancelRequested, Withdrawn
 
 SWEPT_AT_ONCE = 100  # overdue requests per look
-
-
-class Raced(Exception):
-    """The request was answered meanwhile; the transaction is rolled back: look again."""
 
 
 def cancel(parts: Parts, build_id: str, caller: Caller, reason: str | None, force: bool) -> None:
@@ -94,21 +90,24 @@ def _withdraw(parts: Parts, request_id: str, reason: str | None) -> str | None:
         if request.state != "waiting":
             raise Refused("already_ended", f"The request was {request.state} before.", state=request.state)
         stop = Stop("cancel", parts.now(), request.caller, reason or "the last request was withdrawn")
-        _leave(tx, request, "withdrawn", stop, reason)
+        _leave(tx, parts, request, stop, reason)
         return request.build_id
 
 
-def _leave(tx: Tx, request: RequestRow, to: RequestState, stop: Stop, reason: str | None) -> None:
+def _leave(tx: Tx, parts: Parts, request: RequestRow, stop: Stop, reason: str | None) -> None:
+    """Take a request off its build: for good when it was withdrawn, else to its next fallback; the last one stops it."""
     assert request.build_id is not None
     build = builds.find(tx, request.build_id)
     assert build is not None
     staying = [r for r in requests.waiting_on(tx, build.id) if r.id != request.id]
     priority = max((r.options["priority"] for r in staying), default=build.priority)
-    event = Withdrawn(at=stop.at, request_id=request.id, reason=reason)
-    left = builds.leave(tx, build.id, event, priority)
-    why = failure(stop.kind, stage=build.stage).model_dump(mode="json") if to == "failed" else None
-    if not requests.end(tx, request.id, to, stop.at, reason=reason, failure=why):
-        raise Raced  # answered between our look and our lock on the build
+    left = builds.leave(tx, build.id, Withdrawn(at=stop.at, request_id=request.id, reason=reason), priority)
+    if requests.find(tx, request.id) != request:
+        raise Raced
+    if stop.kind != "cancel":
+        fall_back(tx, parts, request, build, failure(stop.kind, stage=build.stage), stop.at)
+    elif not requests.end(tx, request.id, "withdrawn", stop.at, reason=reason):
+        raise Raced
     after = builds.find(tx, build.id)
     if left and after and after.requests <= 0 and after.stage != "publish":  # past that, it succeeds all the same
         _stop(tx, after, stop)
@@ -132,8 +131,20 @@ def _time_out(parts: Parts, request: RequestRow, now: datetime) -> None:
         if build is None or still != request:  # answered, or given a new deadline
             return
         kind = "run_timeout" if build.state == "running" else "queue_timeout"
-        _leave(tx, request, "failed", Stop(kind, now, "timeout", None), kind)
+        _leave(tx, parts, request, Stop(kind, now, "timeout", None), kind)
     _wake(parts, build.id)
+
+
+def stall(parts: Parts, build_id: str, idle_s: float) -> None:
+    """Let every request leave that does not want to wait for a builder that did nothing for `idle_s` seconds."""
+    with parts.database.read() as tx:
+        tired = [r for r in requests.waiting_on(tx, build_id) if (r.options["stall_timeout_s"] or idle_s) < idle_s]
+    for request in tired:
+        with suppress(Raced), parts.database.write() as tx:
+            if requests.find(tx, request.id) == request:
+                _leave(tx, parts, request, Stop("builder_stalled", parts.now(), "timeout", None), "builder_stalled")
+    if tired:
+        _wake(parts, build_id)
 
 
 def _wake(parts: Parts, build_id: str) -> None:

@@ -1,50 +1,32 @@
-"""Decide a submit: cached, joined, created or known_failure, in one transaction that no other submit can come between."""
+"""Answer a submit: check everything, decide in one transaction, remember the Idempotency-Key."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 from app.builds.bus import QUEUE
+from app.builds.decide import Decision, Wanted, decide
+from app.builds.fallback import fall_back, merged
 from app.builds.parts import Caller, Parts
 from app.builds.views import build_view
 from app.db import builds, engines, models, requests, targets
-from app.db.builds import BuildRow
 from app.db.requests import RequestRow
 from app.db.session import Tx
 from app.domain.effective import effective
 from app.domain.ids import new_id
-from app.domain.key import engine_key
 from app.domain.targets import choose
 from app.errors import Refused
 from app.intake.checks import refuse
 from app.intake.options import check_options
 from app.intake.profiles import check_profiles
-from trtforge.contract.builds import Disposition, RequestState, Submit, Submitted
-from trtforge.contract.events import Joined
-from trtforge.contract.spec import EffectiveSpec
-from trtforge.contract.target import Target
+from trtforge.contract.builds import Failure, Submit, Submitted
+from trtforge.contract.models import Model
+from trtforge.contract.problem import Trouble
+from trtforge.contract.spec import BuildOptions
+from trtforge.contract.target import Capabilities
 
 IDEMPOTENCY_KEPT = timedelta(hours=24)
-QUARANTINE_AFTER = 2  # crashes of one key with nothing built in between
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A submit that passed every check: what would be built, and for whom."""
-
-    submit: Submit
-    caller: Caller
-    engine_key: str
-    target_id: str
-    target: Target
-    spec: EffectiveSpec
-
-
-@dataclass(frozen=True)
-class Decision:
-    disposition: Disposition
-    request: RequestState
-    build: BuildRow | None
 
 
 def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | None, body: bytes) -> Submitted:
@@ -65,11 +47,15 @@ def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | N
                 again = _replay(tx, parts, caller, idempotency_key, digest)
                 assert again is not None
                 return again
-        decision = _decide(tx, parts, wanted, request_id, at)
-        requests.add(tx, _request(wanted, request_id, decision, at))
-        answer = _answer(tx, parts, request_id, decision.disposition, wanted.engine_key, decision.build)
-    if decision.build:
-        parts.bus.notify(decision.build.id)
+        done = decide(tx, parts, wanted, request_id, at)
+        request = _request(wanted, asked, caller, request_id, done, at)
+        requests.add(tx, request)
+        if done.disposition == "known_failure":
+            assert done.build is not None
+            fall_back(tx, parts, request, done.build, Failure.model_validate(done.build.failure), at)
+        answer = answer_again(tx, parts, request_id)
+    if answer.build:
+        parts.bus.notify(answer.build.id)
         parts.bus.notify(QUEUE)
     return answer
 
@@ -80,124 +66,61 @@ def _check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
         known = targets.known(tx, parts.now() - timedelta(seconds=parts.settings.lease_s))
     if model is None:
         raise Refused("model_unknown", f"No model {asked.model} is here.")
-    known_target, target = choose(asked.target, known)
-    options = check_options(asked.spec, asked.options, known_target.capabilities)
-    refuse([*options, *check_profiles(asked.spec.profiles, model.inputs)], model.inputs)
-    spec = effective(asked.spec, known_target.capabilities)
-    return Wanted(asked, caller, engine_key(asked.model, spec, target), known_target.id, target, spec)
-
-
-def _decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) -> Decision:
-    key, options = wanted.engine_key, wanted.submit.options
-    while True:
-        if _is_cached(tx, parts, key):
-            return Decision("cached", "served", None)
-        if build := builds.live(tx, key):
-            event = Joined(at=at, request_id=request_id)
-            if builds.join(tx, build.id, event, max(build.priority, options.priority)):
-                return Decision("joined", "waiting", builds.find(tx, build.id))
-            continue  # it ended, or is being stopped, since we looked
-        if failed := _known_failure(tx, wanted):
-            return Decision("known_failure", "failed", failed)
-        fresh = _fresh(wanted, at)
-        if builds.create(tx, fresh, at):
-            return Decision("created", "waiting", builds.find(tx, fresh.id))
-
-
-def _is_cached(tx: Tx, parts: Parts, key: str) -> bool:
-    """A row is a hit only if its bytes are there; otherwise the row goes, and the engine is built anew."""
-    engine = engines.find(tx, key)
-    if engine is None:
-        return False
-    if parts.store.has_plan(engine.plan.digest, engine.plan.size):
-        return True
-    engines.remove(tx, key)
-    return False
-
-
-def _known_failure(tx: Tx, wanted: Wanted) -> BuildRow | None:
-    """Return the last failure of this key if it would repeat. Raises `Refused` when the key is quarantined."""
-    outcomes = builds.last_outcomes(tx, wanted.engine_key, QUARANTINE_AFTER)
-    if not outcomes or not (failure := outcomes[0].failure):
-        return None
-    retry = wanted.submit.options.retry
-    crashed = [b.failure is not None and b.failure["code"] == "builder_crashed" for b in outcomes]
-    if len(crashed) == QUARANTINE_AFTER and all(crashed) and not (retry and wanted.caller.admin):
-        raise Refused(
-            "quarantined",
-            f"This build crashed the builder {QUARANTINE_AFTER} times, last in {outcomes[0].id}.",
-            builds=[b.id for b in outcomes],
-        )
-    return None if retry or failure["retryable"] else outcomes[0]
-
-
-def _fresh(wanted: Wanted, at: datetime) -> BuildRow:
-    options = wanted.submit.options
-    return BuildRow(
-        id=new_id("bld"),
-        engine_key=wanted.engine_key,
-        model=wanted.submit.model,
-        target_id=wanted.target_id,
-        target=wanted.target.model_dump(mode="json"),
-        spec_requested=wanted.submit.spec.model_dump(mode="json", exclude_unset=True),
-        spec_effective=wanted.spec.model_dump(mode="json"),
-        state="queued",
-        stage=None,
-        attempt=0,
-        losses=0,
-        last_seq=0,
-        requests=1,
-        priority=options.priority,
-        labels=options.labels,
-        waiting_for="worker",
-        worker=None,
-        lease_until=None,
-        progress=None,
-        stop=None,
-        stop_at=None,
-        stop_by=None,
-        stop_reason=None,
-        ended_by=None,
-        stop_seconds=None,
-        failure=None,
-        plan_digest=None,
-        plan_size=None,
-        created_at=at,
-        started_at=None,
-        finished_at=None,
+    target_known, target = choose(asked.target, known)
+    table = target_known.capabilities
+    refuse([*check_options(asked.spec, table), *_problems(asked, model, table)], model.inputs)
+    return Wanted(
+        model=asked.model,
+        target_id=target_known.id,
+        target=target,
+        requested=asked.spec,
+        spec=effective(asked.spec, table),
+        priority=asked.options.priority,
+        labels=asked.options.labels,
+        retry=asked.options.retry,
+        admin=caller.admin,
     )
 
 
-def _request(wanted: Wanted, request_id: str, decision: Decision, at: datetime) -> RequestRow:
-    options, build = wanted.submit.options, decision.build
-    waiting = decision.request == "waiting"
+def _problems(asked: Submit, model: Model, table: Capabilities) -> Iterator[Trouble]:
+    """What is wrong with the spec and with each fallback, which is as binding: it may be built at night."""
+    yield from check_profiles(asked.spec.profiles, model.inputs)
+    for number, step in enumerate(asked.options.fallback):
+        if step == "existing":
+            continue
+        spec = merged(asked.spec, step.spec)
+        for problem in (*check_options(spec, table), *check_profiles(spec.profiles, model.inputs)):
+            yield problem.model_copy(update={"where": {"fallback": number, **problem.where}})
+
+
+def _request(
+    wanted: Wanted, asked: Submit, caller: Caller, request_id: str, done: Decision, at: datetime
+) -> RequestRow:
+    options, build = asked.options, done.build
     limit = options.run_timeout_s if build and build.state == "running" else options.queue_timeout_s
+    waiting = done.disposition != "cached"
     return RequestRow(
         id=request_id,
-        caller=wanted.caller.name,
-        state=decision.request,
-        disposition=decision.disposition,
+        caller=caller.name,
+        state="waiting" if waiting else "served",
+        disposition=done.disposition,
         build_id=build.id if build else None,
         builds=[build.id] if build else [],
-        options=options.model_dump(mode="json"),
+        options={**options.model_dump(mode="json", exclude={"fallback"}), "fallback": _steps(options)},
+        step=0,
         deadline=at + timedelta(seconds=limit) if waiting else None,
-        served_key=wanted.engine_key if decision.request == "served" else None,
-        failure=build.failure if build and decision.request == "failed" else None,
+        served_key=None if waiting else wanted.engine_key,
+        differs=None,
+        failure=None,
         reason=None,
         created_at=at,
         ended_at=None if waiting else at,
     )
 
 
-def _answer(
-    tx: Tx, parts: Parts, request_id: str, disposition: Disposition, key: str | None, build: BuildRow | None
-) -> Submitted:
-    return Submitted(
-        disposition=disposition,
-        request_id=request_id,
-        build=build_view(tx, parts, build) if build else None,
-        engine=engines.find(tx, key) if key else None,
-    )
+def _steps(options: BuildOptions) -> list[Any]:
+    """The fallbacks as given: a field that is left out of a step keeps its first value, a null would not."""
+    return [s if s == "existing" else s.model_dump(mode="json", exclude_unset=True) for s in options.fallback]
 
 
 def _replayed(parts: Parts, caller: Caller, key: str, body_digest: str) -> Submitted | None:
@@ -215,10 +138,14 @@ def _replay(tx: Tx, parts: Parts, caller: Caller, key: str, body_digest: str) ->
 
 
 def answer_again(tx: Tx, parts: Parts, request_id: str) -> Submitted:
-    """Answer an earlier submit as things stand now."""
+    """Answer a submit as things stand now: with the build its request waits on or ended with."""
     request = requests.find(tx, request_id)
     assert request is not None, request_id
     build = builds.find(tx, request.build_id) if request.build_id else None
-    key = build.engine_key if build else request.served_key
-    disposition: Disposition = request.disposition  # type: ignore[assignment]
-    return _answer(tx, parts, request_id, disposition, key, build)
+    key = request.served_key or (build.engine_key if build else None)
+    return Submitted(
+        disposition=request.disposition,
+        request_id=request_id,
+        build=build_view(tx, parts, build) if build else None,
+        engine=engines.find(tx, key) if key else None,
+    )

@@ -8,11 +8,12 @@ from time import monotonic
 import structlog
 
 from app.builds import stopping
-from app.builds.attempt import MODEL, PLAN, Attempt, Broke, Finished, Halted, Outcome
+from app.builds.attempt import MODEL, PLAN, UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
 from app.builds.bus import QUEUE, woken
 from app.builds.claim import Claimed, Claims
 from app.builds.conclude import Conclusion, persistently
 from app.builds.ending import failure
+from app.builds.history import history_of
 from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
 from app.builds.parts import Parts, in_thread
@@ -20,8 +21,10 @@ from app.builds.publish import make_manifest, publish, whole_engine
 from app.builds.recover import recover
 from app.db import builds, models, targets
 from app.db.builds import BuildRow
+from app.domain.estimate import History
 from app.errors import Busy, LeaseLost, PlanRejected, StoreFull, StoreUnusable
 from app.worker.messages import BuildRequest, Built
+from app.worker.process import Exit
 from trtforge.contract.engines import Manifest, PlanRef
 
 LOOK_AGAIN = 1.0  # seconds between looks at the queue when nothing wakes the slot
@@ -37,6 +40,7 @@ class Supervisor:
         self._parts, self._worker = parts, worker
         self._claims = Claims(parts, worker, target_id)
         self._attempts: dict[str, Attempt] = {}
+        self._leftovers: dict[str, asyncio.Future[Exit]] = {}  # children that cannot be killed, by build
         self._draining = False
         self._loops: list[asyncio.Task[None]] = []
         self._slots: list[asyncio.Task[None]] = []
@@ -51,6 +55,8 @@ class Supervisor:
         for loop in (*self._loops, *self._slots):
             if loop.done() and not loop.cancelled() and not self._draining:
                 return f"{type(loop.exception()).__name__} in the supervisor"
+        if len(self._leftovers) >= self._parts.settings.slots:
+            return f"builders that cannot be killed hold every device (builds {', '.join(self._leftovers)})"
         return None
 
     async def drain(self) -> None:
@@ -61,10 +67,11 @@ class Supervisor:
             await asyncio.wait(self._slots, timeout=self._parts.settings.drain_s)
         for attempt in self._attempts.values():
             attempt.stop()
-        await asyncio.gather(*self._slots, return_exceptions=True)
-        for loop in self._loops:
+        if self._slots:
+            await asyncio.wait(self._slots, timeout=self._parts.settings.cancel_grace_s + 2 * UNKILLABLE)
+        for loop in (*self._loops, *self._slots):
             loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*self._loops, *self._slots, return_exceptions=True)
 
     # ---- running
 
@@ -92,8 +99,11 @@ class Supervisor:
                 log.info("attempt_ended", seconds=round(monotonic() - began, 3))
         finally:
             self._parts.live.remove(row.id)
-            await in_thread(claimed.release)
             self._parts.bus.notify(row.id)
+            if leftover := self._leftovers.get(row.id):  # it may still use the device: nobody else gets that
+                await leftover
+                del self._leftovers[row.id]
+            await in_thread(claimed.release)
             self._parts.bus.notify(QUEUE)
 
     async def _to_an_end(self, row: BuildRow, live: LiveBuild) -> None:
@@ -114,7 +124,7 @@ class Supervisor:
             await persistently(self._parts, lambda: conclusion.succeed(there))  # built by a process without our rows
             return
         try:
-            folder, words = await in_thread(lambda: self._prepare(row))
+            folder, words, live.history = await in_thread(lambda: self._prepare(row))
         except (StoreFull, StoreUnusable, FileNotFoundError) as error:
             why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
             await persistently(self._parts, lambda: conclusion.fail(why))
@@ -126,15 +136,19 @@ class Supervisor:
             await self._end(row, attempt, conclusion, await attempt.run(_request(row)), folder)
         finally:
             self._attempts.pop(row.id, None)
+            if attempt.leftover:
+                self._leftovers[row.id] = attempt.leftover
             await in_thread(lambda: self._parts.store.discard(folder))
 
-    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog]:
+    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None]:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
         folder = store.scratch(row.id)
         store.link_model(row.model, folder / MODEL)
         folders = (folder, settings.data_dir.resolve(), settings.data_dir)
-        return folder, NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
+        words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
+        with self._parts.database.read() as tx:
+            return folder, words, history_of(tx, row)
 
     async def _end(
         self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, outcome: Outcome, folder: Path
@@ -170,7 +184,8 @@ class Supervisor:
             why = failure("publish_failed", f"The plan could not be stored: {error}", stage="publish")
             await persistently(self._parts, lambda: conclusion.fail(why))
         else:
-            await persistently(self._parts, lambda: conclusion.succeed(kept))  # step 3 of publish
+            past = attempt.past()
+            await persistently(self._parts, lambda: conclusion.succeed(kept, past))  # step 3 of publish
 
     # ---- beside the builds
 
@@ -206,6 +221,9 @@ class Supervisor:
 
     def _tend(self) -> None:
         stopping.time_out(self._parts)
+        for build_id in list(self._attempts):
+            if (live := self._parts.live.get(build_id)) and live.idle_s >= LOOK_AGAIN:
+                stopping.stall(self._parts, build_id, live.idle_s)
         recover(self._parts)
 
 

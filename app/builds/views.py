@@ -32,6 +32,8 @@ def build_view(tx: Tx, parts: Parts, row: BuildRow) -> Build:
         cancel=cancel_view(row),
         failure=Failure.model_validate(row.failure) if row.failure else None,
         engine=_engine(row),
+        follows=row.follows,
+        followed_by=builds.followers(tx, row),
     )
 
 
@@ -66,11 +68,17 @@ def request_view(row: RequestRow) -> Request:
         id=row.id,
         state=row.state,
         builds=tuple(row.builds),
-        served=Served(engine_key=row.served_key, fallback=False) if row.served_key else None,
+        served=_served(row),
         failure=Failure.model_validate(row.failure) if row.failure else None,
         created_at=row.created_at,
         labels=row.options.get("labels", {}),
     )
+
+
+def _served(row: RequestRow) -> Served | None:
+    if row.served_key is None:
+        return None
+    return Served(engine_key=row.served_key, fallback=row.differs is not None, differs=row.differs or ())
 
 
 def find_build(parts: Parts, build_id: str) -> Build | None:

@@ -48,6 +48,7 @@ class BuildRow:
     failure: dict[str, Any] | None
     plan_digest: str | None
     plan_size: int | None
+    follows: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -94,6 +95,14 @@ def _before(other: BuildRow) -> ColumnElement[bool]:
             tuple_(builds.c.created_at, builds.c.id) < tuple_(other.created_at, other.id),
         ),
     )
+
+
+def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
+    """Return the builds that requests fell back to when this one failed, oldest first."""
+    if build.state != "failed":
+        return ()
+    rows = tx.execute(select(builds.c.id).where(builds.c.follows == build.id).order_by(builds.c.created_at))
+    return tuple(r.id for r in rows)
 
 
 def queue_position(tx: Tx, build: BuildRow) -> int | None:

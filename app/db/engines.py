@@ -79,6 +79,12 @@ def fetched(tx: Tx, plan_digest: str, at: datetime) -> None:
     tx.execute(update(engines).where(engines.c.plan_digest == plan_digest).values(last_fetched_at=at))
 
 
+def of_model(tx: Tx, model: str, limit: int) -> list[str]:
+    """Return the newest manifests (JSON) of a model."""
+    query = select(engines.c.manifest).where(engines.c.model == model)
+    return [r.manifest for r in tx.execute(query.order_by(engines.c.created_at.desc()).limit(limit))]
+
+
 def is_there(tx: Tx, engine_key: str) -> bool:
     return bool(tx.execute(select(exists().where(engines.c.engine_key == engine_key))).scalar())
 

@@ -20,8 +20,10 @@ class RequestRow:
     build_id: str | None
     builds: list[str]
     options: dict[str, Any]
+    step: int
     deadline: datetime | None
     served_key: str | None
+    differs: list[dict[str, Any]] | None
     failure: dict[str, Any] | None
     reason: str | None
     created_at: datetime
@@ -62,6 +64,25 @@ def end_all(tx: Tx, build_id: str, to: RequestState, at: datetime, **values: obj
         .where(requests.c.build_id == build_id, requests.c.state == "waiting")
         .values(state=to, ended_at=at, deadline=None, **values)
     )
+
+
+def move(tx: Tx, request: RequestRow, build_id: str, step: int, deadline: datetime) -> bool:
+    """Let a waiting request wait on another build, after `step` of its fallbacks; False when it has ended."""
+    moved = tx.execute(
+        update(requests)
+        .where(requests.c.id == request.id, requests.c.state == "waiting")
+        .values(build_id=build_id, builds=[*request.builds, build_id], step=step, deadline=deadline)
+    )
+    return moved.rowcount == 1
+
+
+def that_fell_back_to(tx: Tx, build_id: str) -> list[RequestRow]:
+    query = select(*_columns).where(requests.c.build_id == build_id, requests.c.state == "served", requests.c.step > 0)
+    return [RequestRow(*r) for r in tx.execute(query)]
+
+
+def set_differs(tx: Tx, request_id: str, differs: list[dict[str, Any]]) -> None:
+    tx.execute(update(requests).where(requests.c.id == request_id).values(differs=differs))
 
 
 def set_deadline(tx: Tx, request_id: str, deadline: datetime) -> None:

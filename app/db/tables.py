@@ -81,7 +81,9 @@ builds = Table(
     Column("worker", String),
     Column("lease_until", Utc),
     Column("progress", Json),  # as of the last renewal of the lease
-    Column("stop", String),  # cancel | run_timeout | queue_timeout: what was asked, a flag and not a state
+    Column(
+        "stop", String
+    ),  # cancel | run_timeout | queue_timeout | builder_stalled: what was asked, a flag and not a state
     Column("stop_at", Utc),
     Column("stop_by", String),
     Column("stop_reason", String),
@@ -90,6 +92,7 @@ builds = Table(
     Column("failure", Json),
     Column("plan_digest", String(71)),
     Column("plan_size", BigInteger),
+    Column("follows", String, index=True),  # the failed build whose requests fell back to this one
     Column("created_at", Utc, nullable=False),
     Column("started_at", Utc),
     Column("finished_at", Utc),
@@ -126,8 +129,10 @@ requests = Table(
     Column("build_id", String, ForeignKey("builds.id", ondelete="SET NULL"), index=True),
     Column("builds", Json, nullable=False),  # ids in the order they were tried
     Column("options", Json, nullable=False),
+    Column("step", Integer, nullable=False),  # of its fallbacks that were taken
     Column("deadline", Utc),  # of its queue or run timeout, whichever counts now
     Column("served_key", String(71)),
+    Column("differs", Json),  # of the engine it was served, from what it first asked for
     Column("failure", Json),
     Column("reason", String),
     Column("created_at", Utc, nullable=False),
@@ -161,4 +166,19 @@ engines = Table(
     Column("pinned", Boolean, nullable=False),
     Index("ix_engines_newest", "created_at", "engine_key"),
     Index("ix_engines_model", "model", "created_at"),
+)
+
+build_times = Table(
+    "build_times",
+    metadata,
+    Column("build_id", String, primary_key=True),  # no foreign key: what was learned outlives the build
+    Column("model", String(71), nullable=False),
+    Column("target_id", String, nullable=False),
+    Column("optimization_level", Integer, nullable=False),
+    Column("nodes", Integer, nullable=False),  # of the graph: known before the build, as its layers are not
+    Column("total_s", Float, nullable=False),
+    Column("marks", Json, nullable=False),  # path of stage or phase → seconds from its start to the end of the build
+    Column("created_at", Utc, nullable=False),
+    Index("ix_build_times_model", "model", "target_id", "created_at"),
+    Index("ix_build_times_nodes", "target_id", "nodes"),
 )

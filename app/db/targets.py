@@ -52,6 +52,11 @@ def workers_known(tx: Tx) -> list[WorkerRow]:
     return [WorkerRow(*row) for row in tx.execute(query)]
 
 
+def capabilities(tx: Tx, target_id: str) -> Capabilities:
+    found = tx.execute(select(targets.c.capabilities).where(targets.c.id == target_id)).scalar_one()
+    return Capabilities.model_validate(found)
+
+
 def known(tx: Tx, alive_since: datetime) -> list[KnownTarget]:
     """Return the targets ever seen, best first; workers count while they were seen since `alive_since`."""
     alive = (

@@ -1,17 +1,17 @@
-"""Spec and options against what the builder on a target can do."""
+"""A build spec against what the builder on a target can do."""
 
 from app.errors import trouble
 from trtforge.contract.problem import Trouble
-from trtforge.contract.spec import BuildOptions, BuildSpec
+from trtforge.contract.spec import BuildSpec
 from trtforge.contract.target import Capabilities
 
 
-def check_options(spec: BuildSpec, options: BuildOptions, capabilities: Capabilities) -> list[Trouble]:
-    """Return everything in `spec` and `options` that cannot be done as asked; an empty list when all can.
+def check_options(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
+    """Return everything in `spec` that cannot be done as asked; an empty list when all can.
 
     The builder clamps an optimization level silently, so nothing out of range may ever reach it.
     """
-    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_not_served(spec, options)]
+    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_not_served(spec)]
 
 
 def _precision(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
@@ -32,13 +32,9 @@ def _numbers(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
     return found
 
 
-def _not_served(spec: BuildSpec, options: BuildOptions) -> list[Trouble]:
+def _not_served(spec: BuildSpec) -> list[Trouble]:
     """Options of the contract that this version does not serve: refused, because a dropped option misleads."""
     found = []
-    if options.fallback:
-        found.append(_unsupported("fallback", "This version has no fallbacks.", "Leave `fallback` out."))
-    if options.stall_timeout_s is not None:
-        found.append(_unsupported("stall_timeout_s", "This version has no stall timeout.", "Use `run_timeout_s`."))
     for number, profile in enumerate(spec.profiles):
         for name, asked in profile.items():
             if asked.values:

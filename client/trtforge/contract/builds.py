@@ -107,6 +107,8 @@ class Build(Wire):
     cancel: Cancel | None
     failure: Failure | None
     engine: EngineRef | None
+    follows: str | None = None  # the failed build whose requests fell back to this one
+    followed_by: tuple[str, ...] = ()
 
 
 class Difference(Wire):
@@ -131,8 +133,11 @@ class Submitted(Wire):
 
 
 class Served(Wire):
+    """`differs`: where the engine is not what was first asked for."""
+
     engine_key: Digest
     fallback: bool
+    differs: tuple[Difference, ...] = ()
 
 
 class Request(Wire):

@@ -129,6 +129,13 @@ class Heartbeat(Wire):
     rss_bytes: int | None
 
 
+class Stalled(Wire):
+    """The builder neither speaks nor computes; nobody can say whether it ever will."""
+
+    type: Literal["stalled"] = "stalled"
+    silent_s: float
+
+
 class Draining(Wire):
     type: Literal["draining"] = "draining"
     reconnect_after_s: float
@@ -150,7 +157,7 @@ StoredEvent = (
     | Failed
     | Cancelled
 )
-LiveEvent = Snapshot | PhaseProgress | Heartbeat | Draining
+LiveEvent = Snapshot | PhaseProgress | Heartbeat | Stalled | Draining
 Event = StoredEvent | LiveEvent
 
 _events: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])

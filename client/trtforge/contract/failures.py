@@ -204,6 +204,14 @@ _LIST = (
         True,
     ),
     Code(
+        "builder_stalled",
+        None,
+        "Nobody waits any longer: the builder did nothing for longer than `stall_timeout_s`.",
+        "Retry; see in the log where it stopped.",
+        "operator",
+        True,
+    ),
+    Code(
         "run_timeout",
         None,
         "Nobody waits any longer: the build ran out of time.",

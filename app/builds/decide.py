@@ -1,0 +1,125 @@
+"""Decide what becomes of a wish: cached, joined, created or known_failure, with nothing coming in between."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.builds.parts import Parts
+from app.db import builds, engines
+from app.db.builds import BuildRow
+from app.db.session import Tx
+from app.domain.ids import new_id
+from app.domain.key import engine_key
+from app.errors import Refused
+from trtforge.contract.builds import Disposition
+from trtforge.contract.events import Joined
+from trtforge.contract.spec import BuildSpec, EffectiveSpec
+from trtforge.contract.target import Target
+
+QUARANTINE_AFTER = 2  # crashes of one key with nothing built in between
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A wish that passed every check: what would be built, and how."""
+
+    model: str
+    target_id: str
+    target: Target
+    requested: BuildSpec
+    spec: EffectiveSpec
+    priority: int
+    labels: dict[str, str]
+    retry: bool
+    admin: bool
+    follows: str | None = None
+
+    @property
+    def engine_key(self) -> str:
+        return engine_key(self.model, self.spec, self.target)
+
+
+@dataclass(frozen=True)
+class Decision:
+    disposition: Disposition
+    build: BuildRow | None
+
+
+def decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) -> Decision:
+    """Find or make what serves `wanted`, and count the request in. Raises `Refused`: quarantined."""
+    key = wanted.engine_key
+    while True:
+        if _is_cached(tx, parts, key):
+            return Decision("cached", None)
+        if build := builds.live(tx, key):
+            event = Joined(at=at, request_id=request_id)
+            if builds.join(tx, build.id, event, max(build.priority, wanted.priority)):
+                return Decision("joined", builds.find(tx, build.id))
+            continue  # it ended, or is being stopped, since we looked
+        if failed := _known_failure(tx, wanted, key):
+            return Decision("known_failure", failed)
+        fresh = _fresh(wanted, key, at)
+        if builds.create(tx, fresh, at):
+            return Decision("created", builds.find(tx, fresh.id))
+
+
+def _is_cached(tx: Tx, parts: Parts, key: str) -> bool:
+    """A row is a hit only if its bytes are there; otherwise the row goes, and the engine is built anew."""
+    engine = engines.find(tx, key)
+    if engine is None:
+        return False
+    if parts.store.has_plan(engine.plan.digest, engine.plan.size):
+        return True
+    engines.remove(tx, key)
+    return False
+
+
+def _known_failure(tx: Tx, wanted: Wanted, key: str) -> BuildRow | None:
+    """Return the last failure of this key if it would repeat. Raises `Refused` when the key is quarantined."""
+    outcomes = builds.last_outcomes(tx, key, QUARANTINE_AFTER)
+    if not outcomes or not (failure := outcomes[0].failure):
+        return None
+    crashed = [b.failure is not None and b.failure["code"] == "builder_crashed" for b in outcomes]
+    if len(crashed) == QUARANTINE_AFTER and all(crashed) and not (wanted.retry and wanted.admin):
+        raise Refused(
+            "quarantined",
+            f"This build crashed the builder {QUARANTINE_AFTER} times, last in {outcomes[0].id}.",
+            builds=[b.id for b in outcomes],
+        )
+    return None if wanted.retry or failure["retryable"] else outcomes[0]
+
+
+def _fresh(wanted: Wanted, key: str, at: datetime) -> BuildRow:
+    return BuildRow(
+        id=new_id("bld"),
+        engine_key=key,
+        model=wanted.model,
+        target_id=wanted.target_id,
+        target=wanted.target.model_dump(mode="json"),
+        spec_requested=wanted.requested.model_dump(mode="json", exclude_unset=True),
+        spec_effective=wanted.spec.model_dump(mode="json"),
+        state="queued",
+        stage=None,
+        attempt=0,
+        losses=0,
+        last_seq=0,
+        requests=1,
+        priority=wanted.priority,
+        labels=wanted.labels,
+        waiting_for="worker",
+        worker=None,
+        lease_until=None,
+        progress=None,
+        stop=None,
+        stop_at=None,
+        stop_by=None,
+        stop_reason=None,
+        ended_by=None,
+        stop_seconds=None,
+        failure=None,
+        plan_digest=None,
+        plan_size=None,
+        follows=wanted.follows,
+        created_at=at,
+        started_at=None,
+        finished_at=None,
+    )
