@@ -29,7 +29,9 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         began = monotonic()
         try:
-            lines += _measured(measure(), asked.quick)
+            lines += (found := _measured(measure(), asked.quick))
+            for line in found:
+                _say(f"  {line.what}: {line.ours} {line.unit}, {line.beside} {line.theirs or ''}")
         except Exception:
             broken.append(name)
             traceback.print_exc()

@@ -116,14 +116,14 @@ async def _watch(port: int, path: str, seen: _Seen) -> None:
     beat, rest = monotonic(), b""
     while chunk := await reader.read(PIECE):
         now = monotonic()
-        whole, found, rest = (rest + chunk).rpartition(b"\n\n")
+        whole, _, rest = (rest + chunk).rpartition(b"\n\n")
         if times := _TIMED.findall(whole):
             seen.latencies += [now - float(sent) for sent in times]
             seen.last_at = now
         if b"event: heartbeat\n" in whole:
             seen.gaps.append(now - beat)
             beat = now
-        if (rest if found else whole).endswith(b"0\r\n\r\n"):
+        if rest.endswith(b"0\r\n\r\n"):
             seen.ended_well = True
             break
     writer.close()

@@ -24,7 +24,7 @@ def _model(scope: Scope, client: Client, name: str) -> Line:
     defaults = known.capabilities.defaults
     ours: list[float] = []
     bare: list[float] = []
-    for number in range(scope.rounds(7, 2)):
+    for number in range(scope.rounds(5, 2)):
         workspace = defaults.workspace_bytes + number * ROUND_BYTES
         words = [str(defaults.optimization_level), str(workspace), ",".join(known.target.compute_capabilities)]
         if number % 2:
