@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -19,12 +19,14 @@ from benchmarks import MEASUREMENTS
 from benchmarks.report import Line, machine, table
 from benchmarks.scope import Scope
 
+Measurements = Mapping[str, Callable[[], Callable[[Scope], list[Line]]]]
 
-def main(words: Sequence[str] | None = None) -> int:
-    asked = _arguments(words)
+
+def main(words: Sequence[str] | None = None, measurements: Measurements = MEASUREMENTS) -> int:
+    asked = _arguments(words, measurements)
     where, lines, broken = machine(), [], []
     _say(", ".join(f"{name} {value}" for name, value in where.items()))
-    for name, measure in MEASUREMENTS.items():
+    for name, measure in measurements.items():
         if asked.only and name not in asked.only:
             continue
         began = monotonic()
@@ -44,9 +46,9 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(words: Sequence[str] | None, measurements: Measurements) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", choices=sorted(MEASUREMENTS), help="this one; may be repeated")
+    parser.add_argument("--only", action="append", choices=sorted(measurements), help="this one; may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a figure to quote")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too")
     return parser.parse_args(words)

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from math import ceil
 from typing import Any
 
 from rich.table import Table
@@ -64,8 +65,7 @@ def figure(value: float) -> str:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that `share` (0 to 1) of all values do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * share // 1).__int__() - 1))]
+    return sorted(values)[max(0, ceil(len(values) * share) - 1)]
 
 
 def table(lines: Sequence[Line]) -> Table:
