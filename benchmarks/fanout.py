@@ -14,7 +14,7 @@ from trtforge.client import Client
 from trtforge.contract.builds import Submit
 from trtforge.contract.spec import BuildSpec
 
-WATCHERS = 500
+WATCHERS = 200
 FLOOD = 200  # events as fast as they can be written
 PACED, PAUSE_S = 40, 0.05  # then 20 events a second
 SETTLE_S = 1.5  # until every watcher is connected
