@@ -6,6 +6,7 @@ goal is said, not punished: the exit code is 0 unless a measurement broke.
 
 import argparse
 import json
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -75,4 +76,5 @@ def _say(words: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the services of a stopped run end too
     sys.exit(main())
