@@ -6,6 +6,7 @@ Build an engine and watch it, get it again at once, stop a build while the build
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from time import monotonic, sleep
 
 from benchmarks.service import Service, light_model
@@ -65,18 +66,18 @@ def build_and_watch(client: Client) -> str:
     say(f"Uploaded {model.digest} ({size(model.size)}, {model.node_count} nodes).")
     submitted = client.submit(Submit(model=model.digest))
     need(submitted.disposition == "created" and submitted.build is not None, f"disposition {submitted.disposition}")
-    build = watch(client, submitted.build)
+    assert submitted.build
+    build = watch(client, submitted.build.id)
     need(build.state == "succeeded", f"the build {build.state}: {build.failure or build.cancel}")
     say(f"Built: engine {build.engine_key}.")
     return build.engine_key
 
 
-def watch(client: Client, build: Build | None) -> Build:
-    assert build
-    with screen(OUT, build.id, as_json=False) as shown:
-        for event in client.events(build.id):
+def watch(client: Client, build_id: str) -> Build:
+    with screen(OUT, build_id, as_json=False) as shown:
+        for event in client.events(build_id):
             shown.show(event)
-    return client.build(build.id)
+    return client.build(build_id)
 
 
 def ask_again(client: Client, engine_key: str) -> None:
@@ -95,14 +96,24 @@ def stop_in_silence(client: Client) -> None:
     submitted = client.submit(Submit(model=model.digest))
     need(submitted.build is not None, f"disposition {submitted.disposition}")
     assert submitted.build
+    watcher = Thread(target=watch_apart, args=(client.url, submitted.build.id), daemon=True)
+    watcher.start()
     silent_s = await_silence(client, submitted.build.id)
-    say(f"No callback for {seconds(silent_s)}. Sending DELETE …")
     begun = monotonic()
     client.cancel(submitted.build.id, reason="demonstration")
     build = client.build(submitted.build.id, wait_s=60)
+    took = monotonic() - begun
+    watcher.join(LOOK_S)
     need(build.state == "cancelled" and build.cancel is not None, f"the build {build.state}")
     assert build.cancel
-    say(f"Gone after {seconds(monotonic() - begun)}: {cancelled(build.cancel)} (ended_by: {build.cancel.ended_by}).")
+    say(f"DELETE was sent after {seconds(silent_s)} without a callback; the build was gone {seconds(took)} later.")
+    say(f"It was {cancelled(build.cancel)} (ended_by: {build.cancel.ended_by}).")
+
+
+def watch_apart(url: str, build_id: str) -> None:
+    """Watch in a thread, with a client of its own."""
+    with Client(url) as client:
+        watch(client, build_id)
 
 
 def await_silence(client: Client, build_id: str) -> float:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +29,7 @@ class Service:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
-        command = [str(Path(sys.executable).with_name("trtforge")), "serve", "--host", "127.0.0.1"]
+        command = [sys.executable, "-m", "trtforge", "serve", "--host", "127.0.0.1"]
         command += ["--port", str(self._port), "--data-dir", str(self._folder / "data")]
         env = {name: value for name, value in os.environ.items() if not name.startswith("TRTFORGE_")}
         with self._log.open("wb") as log:
@@ -43,12 +44,15 @@ class Service:
             self.stop()
 
     def _await_ready(self) -> None:
+        end = monotonic() + START_S
         with Client(self.url) as client:
-            try:
-                client.readiness(wait_s=START_S)
-            except TrtforgeError as error:
-                code = self.stop()
-                raise RuntimeError(f"The service did not become ready (exit code {code}): {error}") from error
+            while True:
+                try:
+                    return client.readiness()
+                except TrtforgeError as error:
+                    if self._process.poll() is not None or monotonic() > end:
+                        raise RuntimeError(f"The service did not become ready (exit code {self.stop()}).") from error
+                sleep(0.05)
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit code; a service that does not end in `STOP_S` is killed (code -9)."""
@@ -60,10 +64,12 @@ class Service:
             self._process.kill()
             return self._process.wait()
 
-    def log_tail(self, lines: int = 40) -> str:
+    def log_tail(self) -> str:
+        """Return the last lines of the log, each cut in the middle when it is long."""
         if not self._log.exists():
             return ""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+        lines = self._log.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join(line if len(line) <= 1000 else f"{line[:300]} … {line[-700:]}" for line in lines)
 
 
 def light_model(name: str) -> Path:

@@ -13,7 +13,7 @@ from app.builds.readiness import Readiness
 from app.builds.upload import Uploads
 from app.errors import Refused
 
-ANYONE = Caller("anyone", admin=True, anonymous=True)  # on loopback without tokens
+ANYONE = Caller("anonymous", admin=True, anonymous=True)  # on loopback without tokens
 ADMIN = Caller("admin", admin=True, anonymous=False)
 
 

@@ -134,6 +134,8 @@ class Attempt:
                 self._pending.append(ev.PhaseFinished(at=_instant(message.at, now), phase=closed, elapsed_s=seconds))
             case said.PhaseStep():
                 self._steps[message.id] = message.step
+            case said.Log() if self._told_at is not None:
+                pass  # the builder's complaints about being stopped are no news
             case said.Log():
                 self._pending.append(ev.Log(at=now, level=message.level, text=message.text))
                 if message.level == "warning" and len(self.warnings) < MOST_WARNINGS:

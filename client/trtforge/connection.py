@@ -51,6 +51,7 @@ class Connection:
     def __init__(self, url: str | None, token: str | None, timeout_s: float, patience_s: float) -> None:
         self.url = (url or os.environ.get("TRTFORGE_URL") or DEFAULT_URL).rstrip("/")
         self.timeout_s, self.patience_s = timeout_s, patience_s
+        self._reached = False  # a service that was never there is not worth waiting for
         token = token or os.environ.get("TRTFORGE_TOKEN")
         headers = {"User-Agent": f"trtforge/{__version__}"} | ({"Authorization": f"Bearer {token}"} if token else {})
         with self._translated():
@@ -71,6 +72,7 @@ class Connection:
         timeout = self._timeout((read_s or self.timeout_s) + (wait_s or 0))
         with self._translated():
             response = self._http.request(method, path, headers=headers, timeout=timeout, **request)
+            self._reached = True
         return _successful(response)
 
     def insist(self, method: str, path: str, **request: Any) -> httpx.Response:
@@ -87,14 +89,19 @@ class Connection:
             try:
                 return attempt()
             except (ServiceError, ServiceUnreachable) as trouble:
-                if not passes(trouble) or not patience.pause(getattr(trouble, "retry_after", None)):
+                if not self.may_pass(trouble) or not patience.pause(getattr(trouble, "retry_after", None)):
                     raise
+
+    def may_pass(self, trouble: ServiceError | ServiceUnreachable) -> bool:
+        """Say whether the same request may succeed a little later."""
+        return self._reached if isinstance(trouble, ServiceUnreachable) else trouble.problem.status in _PASSING
 
     @contextmanager
     def stream(self, path: str, *, headers: Mapping[str, str], read_s: float | None = None) -> Iterator[httpx.Response]:
         """Open a successful answer whose body is still to come; trouble while it is read is translated too."""
         timeout = self._timeout(read_s or self.timeout_s)
         with self._translated(), self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            self._reached = True
             if not response.is_success:
                 response.read()
             yield _successful(response)
@@ -106,15 +113,13 @@ class Connection:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+            raise ServiceUnreachable(self.url, _in_words(error)) from error
         except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as error:
+            self._reached = True
             raise ServiceUnreachable(self.url, _in_words(error)) from error
         except (httpx.InvalidURL, httpx.TooManyRedirects, UnicodeError) as error:
             raise ServiceUnreachable(self.url, f"the address is not usable ({error})") from error
-
-
-def passes(trouble: ServiceError | ServiceUnreachable) -> bool:
-    """Say whether the same request may succeed a little later."""
-    return isinstance(trouble, ServiceUnreachable) or trouble.problem.status in _PASSING
 
 
 def _in_words(error: Exception) -> str:

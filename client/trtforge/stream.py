@@ -5,7 +5,7 @@ from contextlib import closing
 
 from pydantic import ValidationError
 
-from trtforge.connection import Connection, Patience, passes
+from trtforge.connection import Connection, Patience
 from trtforge.contract.events import Cancelled, Draining, Event, Failed, Snapshot, Stored, Succeeded, read_event
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.sse import frames
@@ -41,7 +41,7 @@ class Follower:
                             pause_s = event.reconnect_after_s
                             break
             except (ServiceError, ServiceUnreachable) as error:
-                if not passes(error):
+                if not self._connection.may_pass(error):
                     raise
                 trouble, pause_s = error, getattr(error, "retry_after", None)
             if not self._ended and not patience.pause(pause_s):

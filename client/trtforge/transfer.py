@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
 
-from trtforge.connection import Connection, Patience, passes
+from trtforge.connection import Connection, Patience
 from trtforge.contract.engines import PlanRef
 from trtforge.contract.models import Model
 from trtforge.errors import PlanMismatch, ServiceError, ServiceUnreachable
@@ -86,7 +86,7 @@ def _receive(connection: Connection, address: str, plan: PlanRef, file: Buffered
         except (ServiceError, ServiceUnreachable) as trouble:
             if file.tell() > have:
                 patience.renew()
-            if not passes(trouble) or not patience.pause(getattr(trouble, "retry_after", None)):
+            if not connection.may_pass(trouble) or not patience.pause(getattr(trouble, "retry_after", None)):
                 raise
 
 

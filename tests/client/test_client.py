@@ -1,6 +1,7 @@
 """What the client makes of refusals, silence, cuts and restarts."""
 
 import socket
+from time import monotonic
 
 import pytest
 
@@ -168,3 +169,22 @@ def test_ready_is_a_question_with_three_answers():
         assert (c.ready(DIGEST), c.ready(DIGEST)) == (True, False)
         with pytest.raises(ServiceError):
             c.ready(DIGEST)
+
+
+def test_a_service_that_was_never_there_is_not_waited_for():
+    begun = monotonic()
+    with Client(free_url(), patience_s=30) as c:
+        for call in (lambda: list(c.events("b")), lambda: c.submit(ASK)):
+            with pytest.raises(ServiceUnreachable):
+                call()
+    assert monotonic() - begun < 10
+
+
+def test_a_service_that_went_away_is_waited_for():
+    first = Scripted([stream([queued(1)])])
+    with first, client(first, patience_s=20) as c:
+        events = c.events("b")
+        assert next(events).type == "queued"
+        first.close()
+        with Scripted([stream([failed(2)])], port=int(first.url.rpartition(":")[2])):
+            assert [e.type for e in events] == ["failed"]

@@ -1,9 +1,11 @@
 """The stream parser against the rules of the WHATWG standard, in any chunking."""
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trtforge.sse import Frame, Parser, frames
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 
 def read(*pieces: bytes) -> list[Frame]:
@@ -62,6 +64,7 @@ stream = st.lists(st.tuples(line, st.sampled_from(["\n", "\r", "\r\n"])), max_si
 )
 
 
+@patient
 @given(stream, st.data())
 def test_any_chunking_gives_the_same_events(raw: bytes, data: st.DataObject):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
@@ -69,6 +72,7 @@ def test_any_chunking_gives_the_same_events(raw: bytes, data: st.DataObject):
     assert read(*pieces) == read(raw) == read(*(raw[i : i + 1] for i in range(len(raw))))
 
 
+@patient
 @given(stream)
 def test_what_is_read_is_what_a_reader_of_whole_lines_reads(raw: bytes):
     assert [f.data for f in read(raw)] == list(by_the_book(raw.decode()))

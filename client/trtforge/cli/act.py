@@ -60,7 +60,9 @@ def withdraw(
 
 def fetch(
     engine_key: Annotated[str, typer.Argument(metavar="ENGINE_KEY")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the plan goes [<key>.plan].")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="Where the plan goes [<key>.plan].")
+    ] = None,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,

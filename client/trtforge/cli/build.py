@@ -43,7 +43,9 @@ def build(
     run_timeout: Annotated[float | None, typer.Option(help="Seconds the build may run.")] = None,
     queue_timeout: Annotated[float | None, typer.Option(help="Seconds it may wait for a worker.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Build anew what failed before.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the plan goes [MODEL.plan].")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="Where the plan goes [MODEL.plan].")
+    ] = None,
     no_fetch: Annotated[bool, typer.Option("--no-fetch", help="Leave the plan on the service.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Print the build's id and stop.")] = False,
     as_json: Json = False,

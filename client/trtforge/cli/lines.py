@@ -64,10 +64,12 @@ def _stored(event: Stored, before: Picture) -> str:
         case StageEntered():
             return f"stage {event.stage}"
         case PhaseStarted(phase=phase):
-            return f"phase started: {plain(phase.name)}" + (f" ({phase.steps} steps)" if phase.steps else "")
+            steps = f" ({phase.steps} steps)" if phase.steps else ""
+            return f"{_indent(phase.parent, before)}phase started: {plain(phase.name)}{steps}"
         case PhaseFinished():
             known = before.phases.get(event.phase.id)
-            return f"phase finished: {plain(known.name if known else event.phase.id)} ({seconds(event.elapsed_s)})"
+            name, parent = (known.name, known.parent) if known else (str(event.phase.id), None)
+            return f"{_indent(parent, before)}phase finished: {plain(name)} ({seconds(event.elapsed_s)})"
         case Log():
             return f"{event.level}: {plain(event.text)}"
         case CancelRequested():
@@ -81,6 +83,13 @@ def _stored(event: Stored, before: Picture) -> str:
         case Cancelled():
             return cancelled(event.cancel)
     return type(event).__name__
+
+
+def _indent(parent: int | None, before: Picture) -> str:
+    depth = 0
+    while parent is not None and parent in before.phases and depth < len(before.phases):
+        depth, parent = depth + 1, before.phases[parent].parent
+    return "  " * depth
 
 
 def cancelled(cancel: Cancel) -> str:

@@ -2,8 +2,10 @@
 
 from trtforge.cli.shapes import as_trtexec
 from trtforge.cli.text import plain, seconds, size
-from trtforge.contract.engines import Manifest
+from trtforge.contract.engines import Manifest, PhaseTiming
 from trtforge.contract.target import Target
+
+_PHASES = 3  # the longest
 
 
 def target_words(target: Target) -> str:
@@ -30,9 +32,17 @@ def summary(manifest: Manifest) -> str:
         f"scratch {size(memory.scratch_bytes)}",
         "took   " + ", ".join(f"{plain(stage)} {seconds(took)}" for stage, took in manifest.timings.stages.items()),
     ]
+    if slowest := sorted(_innermost(manifest.timings.phases), key=lambda phase: -phase.seconds)[:_PHASES]:
+        told.append("phases " + ", ".join(f"{plain(p.path[-1])} {seconds(p.seconds)}" for p in slowest))
     if manifest.warnings:
         told.append(f"{len(manifest.warnings)} warnings of the builder, the first: {plain(manifest.warnings[0])}")
     return "\n".join(told)
+
+
+def _innermost(phases: tuple[PhaseTiming, ...]) -> list[PhaseTiming]:
+    """Leave out phases that only hold others: their seconds are counted there."""
+    holders = {phase.path[:-1] for phase in phases}
+    return [phase for phase in phases if phase.path not in holders]
 
 
 def _corners(profile: object) -> dict[str, dict[str, list[int]]]:

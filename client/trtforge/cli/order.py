@@ -19,8 +19,8 @@ from trtforge.cli.shapes import fit
 from trtforge.cli.stop import Stop
 from trtforge.cli.text import complain, plain, seconds, size
 from trtforge.client import Client
-from trtforge.contract.builds import Build, Request, Submit, Submitted
-from trtforge.contract.engines import PlanRef
+from trtforge.contract.builds import Build, Request, Served, Submit, Submitted
+from trtforge.contract.engines import Manifest, PlanRef
 from trtforge.contract.events import Stored, Withdrawn
 from trtforge.contract.models import Model
 from trtforge.errors import ServiceError, TrtforgeError
@@ -74,9 +74,9 @@ class Order:
                 if detach:
                     return self._detached(submitted)
                 request = self._follow(submitted)
-                return self._served(request, goal) if request.served else self._unserved(request)
             except KeyboardInterrupt:
                 return self._leave()
+            return self._served(request.served, goal) if request.served else self._unserved(request)
 
     def _upload(self, path: Path) -> Model:
         with bar(self._console, f"upload {plain(path.name)}") as moved:
@@ -131,21 +131,24 @@ class Order:
                 if isinstance(event, Withdrawn) and event.request_id == request_id:
                     return
 
-    def _served(self, request: Request, goal: Path | None) -> Outcome:
-        assert request.served
-        key = request.served.engine_key
-        if goal:
-            with bar(self._console, f"fetch {plain(goal.name)}") as moved:
-                manifest = self._client.fetch(key, goal, progress=moved)
-        else:
-            manifest = self._client.manifest(key)
+    def _served(self, served: Served, goal: Path | None) -> Outcome:
+        key = served.engine_key
+        try:
+            manifest = self._fetch(key, goal) if goal else self._client.manifest(key)
+        except KeyboardInterrupt:
+            complain(f"Interrupted; nothing was kept here. The engine stays on the service: trtforge fetch {key}")
+            return replace(self._outcome, engine_key=key)
         self._say(summary(manifest))
-        if request.served.fallback:
+        if served.fallback:
             self._say("This is a fallback, not what was asked for first.")
         if goal:
             self._say(f"plan   {plain(goal)} (verified)")
         output = str(goal) if goal else None
         return replace(self._outcome, exit_code=0, state="succeeded", engine_key=key, plan=manifest.plan, output=output)
+
+    def _fetch(self, key: str, goal: Path) -> Manifest:
+        with bar(self._console, f"fetch {plain(goal.name)}") as moved:
+            return self._client.fetch(key, goal, progress=moved)
 
     def _unserved(self, request: Request) -> Outcome:
         """Say why there is no engine: the request's own failure first, then how its build was stopped."""
@@ -174,7 +177,8 @@ class Order:
             complain(str(error))
         build = self._client.build(build_id)
         if build.requests > 0 and build.cancel is None:
-            complain(f"{build.requests} others wait for build {build.id}: it goes on.")
+            others = "1 other waits" if build.requests == 1 else f"{build.requests} others wait"
+            complain(f"{others} for build {build.id}: it goes on.")
         else:
             self._watch(build_id)
             build = self._client.build(build_id)

@@ -6,7 +6,10 @@ import unicodedata
 from rich.console import Console
 from rich.text import Text
 
-_SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZES |= {
+    unit: 1 << 10 * power for power, units in enumerate(("K KIB", "M MIB", "G GIB"), 1) for unit in units.split()
+}
 
 
 def plain(words: object) -> str:
@@ -40,7 +43,7 @@ def seconds(count: float | None) -> str:
 
 def byte_count(words: str) -> int:
     """Read `1GiB`, `512 MiB`, `1000000`. Raises `ValueError` with what is accepted."""
-    number = words.strip().rstrip("BbKkMmGgIi")
+    number = words.strip().rstrip("BbKkMmGgIi")  # a bare K, M or G counts in powers of 1024, as trtexec has it
     unit = words.strip()[len(number) :].upper()
     try:
         return round(float(number) * _SIZES[unit])

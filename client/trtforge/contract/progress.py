@@ -69,7 +69,7 @@ def fold(before: Picture, event: Event, now: datetime) -> Picture:
 def _stored(before: Picture, event: Stored) -> Picture:
     match event:
         case Queued():
-            return replace(before, state="queued", requests=1)
+            return replace(before, state="queued", requests=1, waiting_for="worker")
         case Joined() | Withdrawn():
             return replace(before, requests=event.requests)
         case Waiting():
@@ -84,7 +84,7 @@ def _stored(before: Picture, event: Stored) -> Picture:
         case PhaseFinished():
             return replace(before, phases={i: p for i, p in before.phases.items() if i != event.phase.id})
         case Requeued():
-            return replace(before, state="queued", stage=None, waiting_for=None, phases={})
+            return replace(before, state="queued", stage=None, waiting_for="worker", phases={})
         case Succeeded():
             return replace(before, state="succeeded", stage=None, waiting_for=None, phases={})
         case Failed():
