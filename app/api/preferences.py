@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Depends, Header
+from fastapi import Depends, Header, Response
 
 from app.errors import Refused
 
@@ -15,11 +15,15 @@ _WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*"?(\d{1,6})"?')
 
 
 def wait_seconds(
+    response: Response,
     prefer: Annotated[str | None, Header(description="`wait=N`: answer after N ≤ 60 s at most.")] = None,
 ) -> float:
     """Return the seconds a client prefers to wait; 0 when it does not."""
     match = _WAIT.search(prefer or "")
-    return min(float(match[1]), MOST_WAIT) if match else 0.0
+    seconds = min(int(match[1]), int(MOST_WAIT)) if match else 0
+    if seconds:
+        response.headers["Preference-Applied"] = f"wait={seconds}"
+    return float(seconds)
 
 
 Wait = Annotated[float, Depends(wait_seconds)]
