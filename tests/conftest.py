@@ -46,6 +46,9 @@ def postgres() -> Iterator[str]:
 
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:
         server = get_server(Path(folder) / "cluster", cleanup_mode="delete")
+        with closing(psycopg.connect(server.get_uri(), autocommit=True)) as admin:
+            admin.execute("alter system set fsync = off")  # no test pulls the plug; each makes a database of its own
+            admin.execute("select pg_reload_conf()")
         yield server.get_uri()
         server.cleanup()
 
