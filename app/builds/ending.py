@@ -1,7 +1,7 @@
 """How builds end. One transaction each: the state, the last event, and the answer to everyone who waits."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from app.builds.fallback import fall_back, note_fallbacks
@@ -82,10 +82,17 @@ def end_stopped(tx: Tx, parts: Parts, build: BuildRow, ended_by: EndedBy, before
 
 
 def give_back(tx: Tx, build: BuildRow, reason: str, losses: int, before: Events, at: datetime) -> bool:
-    """Return a running build to the queue, for another attempt. False when the attempt lost the build already."""
+    """Return a running build to the queue, for another attempt: its requests wait for a worker again.
+
+    False when the attempt lost the build already.
+    """
     values = {"losses": losses, "worker": None, "lease_until": None, "started_at": None, "waiting_for": "worker"}
     events = [*before, Requeued(at=at, reason=reason)]
-    return builds.settle(tx, build.id, build.attempt, "queued", events, progress=None, **values) is not None
+    if not builds.settle(tx, build.id, build.attempt, "queued", events, progress=None, **values):
+        return False
+    for request in requests.waiting_on(tx, build.id):
+        requests.set_deadline(tx, request.id, at + timedelta(seconds=request.options["queue_timeout_s"]))
+    return True
 
 
 def stop_queued(tx: Tx, build_id: str, stop: Stop) -> bool:

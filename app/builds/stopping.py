@@ -128,11 +128,16 @@ def _time_out(parts: Parts, request: RequestRow, now: datetime) -> None:
     assert request.build_id is not None
     with parts.database.write() as tx:
         build, still = builds.find(tx, request.build_id), requests.find(tx, request.id)
-        if build is None or still != request:  # answered, or given a new deadline
+        if build is None or still != request or _settled(build):  # answered, or given a new deadline
             return
         kind = "run_timeout" if build.state == "running" else "queue_timeout"
         _leave(tx, parts, request, Stop(kind, now, "timeout", None), kind)
     _wake(parts, build.id)
+
+
+def _settled(build: BuildRow) -> bool:
+    """A build that was cancelled takes its requests with it; past the point of no return they are served."""
+    return build.stop == "cancel" or build.stage == "publish"
 
 
 def stall(parts: Parts, build_id: str, idle_s: float) -> None:
@@ -141,7 +146,8 @@ def stall(parts: Parts, build_id: str, idle_s: float) -> None:
         tired = [r for r in requests.waiting_on(tx, build_id) if (r.options["stall_timeout_s"] or idle_s) < idle_s]
     for request in tired:
         with suppress(Raced), parts.database.write() as tx:
-            if requests.find(tx, request.id) == request:
+            build = builds.find(tx, build_id)
+            if build and not _settled(build) and requests.find(tx, request.id) == request:
                 _leave(tx, parts, request, Stop("builder_stalled", parts.now(), "timeout", None), "builder_stalled")
     if tired:
         _wake(parts, build_id)
