@@ -245,8 +245,8 @@ def test_a_bad_fallback_is_refused_at_submit_with_its_place(scene: Scene) -> Non
         scene.submit(fallback=[step(1), "existing", bad])
     assert {e.where["fallback"] for e in refused.value.errors} == {2}
     assert len(refused.value.errors) == 2
+    profile = {"nope": {"min": [1], "opt": [1], "max": [1]}}
     with pytest.raises(Refused) as refused:
-        profile = {"nope": {"min": [1], "opt": [1], "max": [1]}}
         scene.submit(fallback=[{"spec": {"profiles": [profile]}}])
     assert [e.where["fallback"] for e in refused.value.errors] == [0]
 
