@@ -1,9 +1,10 @@
 """An estimate says what finished builds took, as bounds; and nothing when they say nothing."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.estimate import MARGIN, WIDEST, History, Mark, Past, estimate, path_of
+from app.domain.estimate import MARGIN, MOST_PACE, WIDEST, History, Mark, Past, estimate, path_of
 
 seconds = st.floats(min_value=0.001, max_value=100_000)
 paths = st.sampled_from(["prepare", "parse", "build", "build > a", "build > a > b"])
@@ -61,14 +62,14 @@ def test_no_history_and_a_build_that_outlived_it_have_none() -> None:
 
 def test_the_newest_mark_that_the_history_knows_decides() -> None:
     history = History([Past(100, {"parse": 90, "build": 10})], "1 build")
-    seen = [Mark("build > new", 0), Mark("build", 1), Mark("parse", 80)]
+    seen = [Mark("build > new", 0), Mark("build", 1), Mark("parse", 81)]
     found = estimate(history, 500, seen)
     assert found
     assert found.remaining_s == (round(10 / MARGIN - 1, 3), 12.0)
     assert found.total_s == (round(500 + 10 / MARGIN - 1, 3), 512.0)
     before = estimate(history, 500, seen[2:])
     assert before
-    assert before.remaining_s == (0, 37.0)
+    assert before.remaining_s == (0, 36.0)
 
 
 def test_only_builds_that_know_the_mark_count() -> None:
@@ -76,6 +77,14 @@ def test_only_builds_that_know_the_mark_count() -> None:
     found = estimate(history, 0, [Mark("build", 0)])
     assert found
     assert found.remaining_s == (round(10 / MARGIN, 3), 13.0)
+
+
+@pytest.mark.parametrize(("took", "pace"), [(10, 1), (15, 1.5), (5, 0.5), (1000, MOST_PACE), (0.1, 1 / MOST_PACE)])
+def test_a_slow_day_lengthens_what_is_left_up_to_a_limit(took: float, pace: float) -> None:
+    history = History([Past(100, {"parse": 90, "build": 80})] * 3, "")
+    found = estimate(history, took + 10, [Mark("build", 0), Mark("parse", took)])
+    assert found
+    assert found.remaining_s == (round(80 * pace / MARGIN, 3), round(80 * pace * MARGIN, 3))
 
 
 def test_an_odd_build_does_not_widen_the_bounds_for_ever() -> None:
