@@ -56,7 +56,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'trtforge.db'}"
         return
-    uri = request.getfixturevalue("postgres")
+    yield request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> Iterator[str]:
+    """An empty database of the real Postgres."""
+    uri = postgres
     name = f"t{uuid4().hex}"
     with closing(psycopg.connect(uri, autocommit=True)) as admin:
         admin.execute(f"create database {name}")

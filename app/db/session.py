@@ -8,12 +8,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.errors import Busy, NotReady
 
-BUSY_TIMEOUT = 5.0  # seconds SQLite waits for a lock before a request is answered 503
+BUSY_TIMEOUT = 5.0  # seconds to wait for a lock or a connection before a request is answered 503
+IDLE_LIMIT = 10  # seconds until Postgres rolls back a transaction whose process fell silent: it may hold rows of others
 
 Tx = Connection  # an open transaction: what every query takes first
 
@@ -93,7 +95,13 @@ class Database:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:  # locked, unreachable, full: nothing was written
+    except (OperationalError, InterfaceError) as error:  # locked, unreachable, full: nothing was written
+        raise Busy(str(error.orig)) from error
+    except NoConnection as error:
+        raise Busy("every connection is in use") from error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
         raise Busy(str(error.orig)) from error
 
 
@@ -116,4 +124,13 @@ def _sqlite(url: str) -> Engine:
 
 def _postgres(url: str) -> Engine:
     parsed = make_url(url).set(drivername="postgresql+psycopg")
-    return create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=BUSY_TIMEOUT, pool_pre_ping=True)
+    asked = parsed.query.get("options", "")
+    limits = f"{asked} -c lock_timeout={BUSY_TIMEOUT}s -c idle_in_transaction_session_timeout={IDLE_LIMIT}s"
+    return create_engine(
+        parsed,
+        pool_size=8,
+        max_overflow=8,
+        pool_timeout=BUSY_TIMEOUT,
+        pool_pre_ping=True,
+        connect_args={"options": limits.strip(), "connect_timeout": int(BUSY_TIMEOUT)},
+    )

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.conftest import Server
+
 # point → (what happens, to which function, called from within which)
 POINTS = {
     "entering": ("call", "Conclusion.enter_publish", ""),
@@ -27,6 +29,20 @@ POINTS = {
     "concluded": ("return", "Conclusion.succeed", ""),  # 3
 }
 NAMES = frozenset(function.rsplit(".", 1)[-1] for _, function, _ in POINTS.values())
+
+
+class Halting(Server):
+    """A server that signals itself where it is told to."""
+
+    def __init__(self, data: Path, **settings: str) -> None:
+        super().__init__(data, **settings)
+        self.armed = data.parent / f"{data.name}-armed"
+        self.program = (sys.executable, "-m", "tests.system.halting", str(self.armed))
+
+    def arm(self, point: str, number: str) -> None:
+        draft = self.armed.with_suffix(".new")
+        draft.write_text(f"{point} {number}")
+        draft.replace(self.armed)
 
 
 class Hook:

@@ -1,32 +1,15 @@
 """kill -9 of the server at each named point of publish, with the real builder: no engine or a whole one, never half."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import Server
 from tests.system.api import Api
-from tests.system.halting import POINTS
+from tests.system.halting import POINTS, Halting
 from tests.system.models import relus
 from tests.system.soundness import assert_sound, children, manifests, strays
 
 KEPT = ("manifest_linked", "manifest_kept", "concluding", "concluded")  # the manifest is there: nothing is built again
-
-
-class Halting(Server):
-    """A server that signals itself where it is told to."""
-
-    def __init__(self, data: Path, **settings: str) -> None:
-        super().__init__(data, **settings)
-        self.armed = data.parent / f"{data.name}-armed"
-        self.program = (sys.executable, "-m", "tests.system.halting", str(self.armed))
-
-    def arm(self, point: str, number: str) -> None:
-        draft = self.armed.with_suffix(".new")
-        draft.write_text(f"{point} {number}")
-        draft.replace(self.armed)
 
 
 @pytest.fixture(scope="module")
