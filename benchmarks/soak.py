@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.soak_actions import Actor, Ledger, kill_a_builder
 from benchmarks.soak_checks import check
-from benchmarks.soak_models import models
+from benchmarks.soak_models import Wishes
 from tests.conftest import Server
 
 ACTORS = 4
@@ -54,8 +54,8 @@ def soak(server: Server, seconds: float, seed: int) -> int:
 def stir(server: Server, ledger: Ledger, seconds: float, seed: int) -> None:
     """Let the actors act and things die for `seconds`, then start the server once more if it is down."""
     over = threading.Event()
-    known = models(seed)
-    actors = [Actor(server, ledger, known, random.Random(seed * 1000 + n), over) for n in range(ACTORS)]
+    wishes = Wishes(seed)
+    actors = [Actor(server, ledger, wishes, random.Random(seed * 1000 + n), over) for n in range(ACTORS)]
     for actor in actors:
         actor.start()
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.soak_models import Wish
+from benchmarks.soak_models import Wishes
 from tests.conftest import Server
 from tests.system.soundness import children
 
@@ -41,7 +41,7 @@ class Actor(threading.Thread):
     """One client: does one thing after the other until it is over. `error`: what it saw and should not have."""
 
     def __init__(
-        self, server: Server, ledger: Ledger, wishes: list[Wish], chance: random.Random, over: threading.Event
+        self, server: Server, ledger: Ledger, wishes: Wishes, chance: random.Random, over: threading.Event
     ) -> None:
         super().__init__(daemon=True)
         self._server, self._ledger, self._wishes, self._chance, self._over = server, ledger, wishes, chance, over
@@ -83,7 +83,7 @@ class Actor(threading.Thread):
             time.sleep(0.2)
 
     def _submit(self) -> None:
-        wish = self._chance.choice(self._wishes)
+        wish = self._wishes.next()
         digest = "sha256:" + hashlib.sha256(wish.content).hexdigest()
         self._ask("PUT", f"/v1/models/{digest}", content=wish.content)
         key = f"{self._chance.getrandbits(64):x}"

@@ -1,6 +1,7 @@
 """What is built during a soak: small real topologies, and chains that take from an instant to some seconds."""
 
 import random
+import threading
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,9 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 from tests.conftest import light
 
 REAL = ("zfnet512", "squeezenet", "inception_v1")
-CHAINS = ((2, 6), (300, 3), (1200, 2))  # Relus in a row, and how many models of that length
+LENGTHS = (2, 2, 300, 1200)  # Relus in a row
+KNOWN = 12  # wishes that anybody may have again; older ones are forgotten
+NEW = 0.3  # of all wishes
 
 
 @dataclass(frozen=True)
@@ -22,14 +25,20 @@ class Wish:
     spec: dict[str, Any]
 
 
-def models(seed: int) -> list[Wish]:
-    found = [Wish(light(name).read_bytes(), {}) for name in REAL]
-    chance = random.Random(seed)
-    for length, number in CHAINS:
-        for _ in range(number):
-            content = chain(length, f"g{chance.randrange(10**9)}")
-            found += [Wish(content, {"optimization_level": level}) for level in (1, 3)]
-    return found
+class Wishes:
+    """What anybody wants next: mostly what others want too, so that there is something to share."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance, self._lock = random.Random(seed), threading.Lock()
+        self._known = [Wish(light(name).read_bytes(), {}) for name in REAL]
+
+    def next(self) -> Wish:
+        with self._lock:
+            if self._chance.random() < NEW:
+                content = chain(self._chance.choice(LENGTHS), f"g{self._chance.randrange(10**9)}")
+                self._known += [Wish(content, {"optimization_level": level}) for level in (1, 3)]
+                del self._known[:-KNOWN]
+            return self._chance.choice(self._known)
 
 
 def chain(length: int, name: str) -> bytes:
