@@ -163,7 +163,11 @@ class Supervisor:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
         folder = store.scratch(row.id)
-        store.link_model(row.model, folder / MODEL)
+        try:
+            store.link_model(row.model, folder / MODEL)
+        except BaseException:
+            store.discard(folder)
+            raise
         folders = (folder, settings.data_dir.resolve(), settings.data_dir)
         words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
         with self._parts.database.read() as tx:
