@@ -68,8 +68,8 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 class Server:
     """A real `trtforge serve` on a free port, with a data folder and locks of its own."""
 
-    def __init__(self, data: Path, **settings: str) -> None:
-        self.data, self.settings = data, settings
+    def __init__(self, data: Path, python: str = sys.executable, **settings: str) -> None:
+        self.data, self.python, self.settings = data, python, settings
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = data.parent / f"{data.name}.log"
@@ -80,10 +80,14 @@ class Server:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRTFORGE_")}
         ours = {"TRTFORGE_LOCK_DIR": str(self.data.parent / f"{self.data.name}-locks")}
         ours |= {f"TRTFORGE_{k.upper()}": v for k, v in self.settings.items()}
-        command = [sys.executable, "-m", "trtforge", "serve"]
+        if self.python != sys.executable:  # an environment of its own: nothing of this one
+            env.pop("PYTHONPATH", None)
+        command = [self.python, "-m", "trtforge", "serve"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env | ours, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=env | ours, cwd=self.data.parent, start_new_session=True
+            )  # elsewhere: -m looks for packages in the working folder first
         if ready:
             self.until_ready()
         return self
