@@ -88,7 +88,15 @@ class Running:
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
-        log.info("worker_ready", worker=owner, builder=probed.builder, builder_version=probed.builder_version)
+        log.info(
+            "worker_ready",
+            worker=owner,
+            builder=probed.builder,
+            builder_version=probed.builder_version,
+            landlock=probed.landlock,
+        )
+        if not probed.landlock:
+            log.warning("no_landlock", reason="children that read models are held by limits only")
 
     async def drain(self) -> None:
         """Take no more work, end or hand back what runs, then end the streams. Cancels are served meanwhile."""
