@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from datetime import datetime
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -90,7 +91,7 @@ def _one_at_a_time(lifetimes: list[tuple[str, list[tuple[datetime, datetime]]]])
         by_key[key] += spans
     for key, spans in by_key.items():
         spans.sort()
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in pairwise(spans):
             assert end <= start, f"two builds of {key} ran at once"
 
 
