@@ -21,10 +21,12 @@ from app.builds.upload import Uploads
 from app.db import migrate
 from app.db.session import Database
 from app.domain.ids import new_id
+from app.errors import Busy
 from app.settings import Settings
 from app.store.local import LocalStore
 from app.worker.probe import BuilderUnusable, probe
 
+PROBE_AGAIN = 5.0  # seconds until a builder that could not report is asked again
 THREADS = 16  # for database and disk: more than cores, because they wait
 
 log = structlog.get_logger()
@@ -74,18 +76,27 @@ class Running:
     async def _start_worker(self, owner: str) -> None:
         """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
         settings = self.parts.settings
-        try:
-            probed = await probe(settings.builder, settings.probe_timeout_s)
-        except BuilderUnusable as error:
-            self._trouble = str(error)
-            log.error("builder_unusable", reason=str(error))
-            return
-        target_id = await asyncio.to_thread(register, self.parts, owner, probed)
-        self._worker = owner
+        while self._worker is None:
+            try:
+                probed = await probe(settings.builder, settings.probe_timeout_s)
+                target_id = await asyncio.to_thread(register, self.parts, owner, probed)
+                self._worker = owner
+            except (BuilderUnusable, Busy, OSError) as error:  # a killed child, a database away: it may pass
+                self._trouble = str(error)
+                log.error("builder_unusable", reason=str(error))
+                await asyncio.sleep(PROBE_AGAIN)
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
-        log.info("worker_ready", worker=owner, builder=probed.builder, builder_version=probed.builder_version)
+        log.info(
+            "worker_ready",
+            worker=owner,
+            builder=probed.builder,
+            builder_version=probed.builder_version,
+            landlock=probed.landlock,
+        )
+        if not probed.landlock:
+            log.warning("no_landlock", reason="children that read models are held by limits only")
 
     async def drain(self) -> None:
         """Take no more work, end or hand back what runs, then end the streams. Cancels are served meanwhile."""

@@ -49,7 +49,7 @@ WORDS = Inspection(
     inputs=(Tensor(name="x", dtype="float32", shape=(1, 3), axes=(None, None)),),
     outputs=(Tensor(name="y", dtype="float32", shape=(1, 3), axes=(None, None)),),
 )
-PROBED = Probed("tensorrt_rtx", "1.7.1.116", "1", ["7.5", "8.9"], 3, 5, gpu=None, driver=None, cuda=None)
+PROBED = Probed("tensorrt_rtx", "1.7.1.116", "1", ["7.5", "8.9"], 3, 5, None, None, None, landlock=0)
 BUILT = Built("1", {"float32": 1}, 1, 2, 3)
 
 T = TypeVar("T")

@@ -41,7 +41,7 @@ def _build(
     tx: Tx, parts: Parts, request: RequestRow, failed: BuildRow, change: BuildSpec, step: int, at: datetime
 ) -> bool:
     wanted = _wanted(tx, request, failed, change)
-    if wanted.engine_key == failed.engine_key:  # no change: it would fail or run out of time again
+    if wanted.engine_key in builds.keys_of(tx, request.builds):  # it would fail or run out of time again
         return False
     try:
         decision = decide(tx, parts, wanted, request.id, at)

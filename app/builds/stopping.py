@@ -121,11 +121,16 @@ def time_out(parts: Parts) -> int:
 def _time_out(parts: Parts, overdue: RequestRow, now: datetime) -> None:
     with parts.database.write() as tx:
         request, build = _held(tx, overdue.id)
-        if build is None or request != overdue:  # answered, or given a new deadline
+        if build is None or request != overdue or _settled(build):  # answered, or given a new deadline
             return
         kind = "run_timeout" if build.state == "running" else "queue_timeout"
         _leave(tx, parts, overdue, build, Stop(kind, now, "timeout", None), kind)
     _wake(parts, build.id)
+
+
+def _settled(build: BuildRow) -> bool:
+    """A build that was cancelled takes its requests with it; past the point of no return they are served."""
+    return build.stop == "cancel" or build.stage == "publish"
 
 
 def stall(parts: Parts, build_id: str, idle_s: float) -> None:
@@ -135,7 +140,7 @@ def stall(parts: Parts, build_id: str, idle_s: float) -> None:
     for seen in tired:
         with parts.database.write() as tx:
             request, build = _held(tx, seen.id)
-            if build and request == seen:
+            if build and request == seen and not _settled(build):
                 _leave(tx, parts, seen, build, Stop("builder_stalled", parts.now(), "timeout", None), "builder_stalled")
     if tired:
         _wake(parts, build_id)

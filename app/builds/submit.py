@@ -68,7 +68,7 @@ def _check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
         raise Refused("model_unknown", f"No model {asked.model} is here.")
     target_known, target = choose(asked.target, known)
     table = target_known.capabilities
-    refuse([*check_options(asked.spec, table), *_problems(asked, model, table)], model.inputs)
+    refuse([*model.problems, *check_options(asked.spec, table), *_problems(asked, model, table)], model.inputs)
     return Wanted(
         model=asked.model,
         target_id=target_known.id,

@@ -79,6 +79,10 @@ def hold(tx: Tx, build_id: str) -> BuildRow | None:
     return _read(row) if row else None
 
 
+def keys_of(tx: Tx, build_ids: Sequence[str]) -> set[str]:
+    return set(tx.execute(select(builds.c.engine_key).where(builds.c.id.in_(build_ids))).scalars())
+
+
 def live(tx: Tx, engine_key: str) -> BuildRow | None:
     """Return the build a submit for this key would join."""
     row = tx.execute(select(*_columns).where(builds.c.engine_key == engine_key, _joinable)).one_or_none()

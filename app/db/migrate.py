@@ -106,4 +106,5 @@ def _advisory_lock(connection: Connection) -> Iterator[None]:
     finally:
         connection.rollback()
         connection.execute(text("select pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
+        connection.execute(text("reset lock_timeout"))
         connection.commit()

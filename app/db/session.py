@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -18,6 +18,7 @@ from app.errors import Busy, NotReady, Refused
 
 BUSY_TIMEOUT = 5.0  # seconds to wait for a lock or a connection before a request is answered 503
 CONNECTIONS = {"pool_size": 8, "max_overflow": 8, "pool_timeout": BUSY_TIMEOUT}
+IDLE_LIMIT = 10  # seconds until Postgres rolls back a transaction whose process fell silent: it may hold rows of others
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # its escape in JSON, not a backslash that stands before "u0000"
 
@@ -99,12 +100,16 @@ class Database:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:  # locked, unreachable, full: nothing was written
+    except DataError as error:  # Postgres keeps no NUL in a text
+        raise Refused("invalid_request", "A text holds a character that cannot be kept.") from error
+    except (OperationalError, InterfaceError) as error:  # locked, unreachable, full: nothing was written
         raise Busy(str(error.orig)) from error
     except NoConnection as error:
         raise Busy("every connection is in use") from error
-    except DataError as error:  # Postgres keeps no NUL in a text
-        raise Refused("invalid_request", "A text holds a character that cannot be kept.") from error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        raise Busy(str(error.orig)) from error
 
 
 def _to_json(value: Any) -> str:
@@ -132,11 +137,7 @@ def _sqlite(url: str) -> Engine:
 
 def _postgres(url: str) -> Engine:
     parsed = make_url(url).set(drivername="postgresql+psycopg")
-    made = create_engine(parsed, pool_pre_ping=True, json_serializer=_to_json, **CONNECTIONS)
-
-    @event.listens_for(made, "connect")
-    def _prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
-        connection.execute(f"set lock_timeout = '{BUSY_TIMEOUT}s'")  # its holder may have stopped for ever
-        connection.commit()
-
-    return made
+    made_with = parsed.query.get("options", "")
+    limits = f"{made_with} -c lock_timeout={BUSY_TIMEOUT}s -c idle_in_transaction_session_timeout={IDLE_LIMIT}s"
+    within = {"options": limits.strip(), "connect_timeout": int(BUSY_TIMEOUT)}
+    return create_engine(parsed, pool_pre_ping=True, json_serializer=_to_json, connect_args=within, **CONNECTIONS)

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from app.errors import StoreUnusable
-from app.store.disk import digest_of, discard, disk_errors, drop, hex_of, move, plain, sync_folder
+from app.store.disk import digest_of, disk_errors, drop, hex_of, move, plain, sync_folder
 from app.store.plans import StagedPlan
 from app.store.staging import Staging, Upload
 from trtforge.contract.engines import Manifest
@@ -52,7 +52,7 @@ class LocalStore:
         return self._staging.scratch(name)
 
     def discard(self, folder: Path) -> None:
-        discard(folder)
+        self._staging.discard(folder)
 
     def close(self) -> None:
         self._staging.close()
