@@ -15,6 +15,7 @@ NAMES = (
     "submit",
     "download",
     "upload",
+    "estimate",
 )
 
 
