@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import median
 
 from trtforge.contract.builds import Estimate
 
 MARGIN = 1.3  # bounds go this far beyond what was seen: a few builds do not show the extremes
 WIDEST = 1.4  # from the median, either way: wider bounds would be true and useless
-MOST_PACE = 2.0  # a machine's busy day is believed up to this factor, either way: first marks lie close together
+MOST_PACE = 2.0  # a busy or an idle day changes what is left by at most this factor: first marks lie close together
 SEPARATOR = " > "
 
 
@@ -74,10 +75,13 @@ def _spans(pasts: Sequence[Past], elapsed: float, marks: Sequence[Mark]) -> tupl
 
 
 def _pace(pasts: Sequence[Past], oldest: Mark, newest: Mark) -> float:
-    """Return how many times as long as the pasts this build took between two marks."""
+    """Return how much longer than the pasts this build is likely to take, by what it took between two marks.
+
+    Half of it is believed, as a factor (the root): a busy machine stays busy for a while, but not surely to the end.
+    """
     ours = oldest.ago - newest.ago
     theirs = [past.marks[oldest.path] - past.marks[newest.path] for past in pasts if oldest.path in past.marks]
     usual = median(theirs) if theirs else 0.0
     if ours <= 0 or usual <= 0:
         return 1.0
-    return min(MOST_PACE, max(1 / MOST_PACE, ours / usual))
+    return min(MOST_PACE, max(1 / MOST_PACE, sqrt(ours / usual)))
