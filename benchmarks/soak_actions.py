@@ -96,7 +96,7 @@ class Actor(threading.Thread):
         self._mine.append(submitted)
 
     def _any_build(self) -> str | None:
-        built = [s["build"]["id"] for s in self._mine[-10:] if s["build"]]
+        built = [s["build"]["id"] for s in self._mine[-3:] if s["build"]]
         return self._chance.choice(built) if built else None
 
     def _cancel(self) -> None:
