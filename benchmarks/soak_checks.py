@@ -1,8 +1,10 @@
 """What must hold after a soak, and its figures."""
 
+import json
 import time
 from collections import defaultdict
 from datetime import datetime
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -65,8 +67,6 @@ def _none_lost(requests: dict[str, httpx.Response], ledger: Ledger) -> None:
 
 def _lifetimes(http: httpx.Client, build: dict[str, Any]) -> tuple[str, list[tuple[datetime, datetime]]]:
     """Return the key, and from when to when each attempt ran, as the stored events say."""
-    import json
-
     answer = http.get(f"/v1/builds/{build['id']}/events", headers={"Accept": "application/x-ndjson"})
     events = [e for e in map(json.loads, answer.text.splitlines()) if "seq" in e and e["type"] != "snapshot"]
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1)), build["id"]
@@ -90,13 +90,17 @@ def _one_at_a_time(lifetimes: list[tuple[str, list[tuple[datetime, datetime]]]])
         by_key[key] += spans
     for key, spans in by_key.items():
         spans.sort()
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in pairwise(spans):
             assert end <= start, f"two builds of {key} ran at once"
 
 
 def _cancels(builds: list[dict[str, Any]], grace: float) -> list[float]:
     """Return the seconds of every cancel that reached a running builder, all of them in bounds."""
-    stopped = [b["cancel"] for b in builds if b["cancel"] and b["cancel"]["ended_by"] in ("monitor", "killed", "between_stages")]
+    stopped = [
+        b["cancel"]
+        for b in builds
+        if b["cancel"] and b["cancel"]["ended_by"] in ("monitor", "killed", "between_stages")
+    ]
     for cancel in stopped:
         assert cancel["seconds"] <= grace + MARGIN, cancel
     return [c["seconds"] for c in stopped]

@@ -25,7 +25,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of a few MiB of one's own; needs the right to mount, which the machine that runs the tests must give."""
     folder = tmp_path / "small"
     folder.mkdir()
-    assert mounted("-t", "tmpfs", "-o", "size=12m", "trtforge-test", str(folder)), "run as root, or in a container that is"
+    assert mounted("-t", "tmpfs", "-o", "size=12m", "trtforge-test", str(folder)), (
+        "run as root, or in a container that is"
+    )
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

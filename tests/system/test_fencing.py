@@ -64,7 +64,14 @@ def test_while_a_paused_attempt_holds_its_lock_nobody_takes_its_build(pair: tupl
 
 @pytest.mark.parametrize(
     ("point", "attempts"),
-    [("entering", 2), ("hashing", 2), ("plan_kept", 2), ("manifest_staged", 2), ("manifest_kept", 1), ("concluding", 1)],
+    [
+        ("entering", 2),
+        ("hashing", 2),
+        ("plan_kept", 2),
+        ("manifest_staged", 2),
+        ("manifest_kept", 1),
+        ("concluding", 1),
+    ],
 )
 def test_an_attempt_that_comes_back_after_its_build_was_taken_changes_nothing(
     point: str, attempts: int, pair: tuple[Halting, Server]
