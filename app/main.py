@@ -43,6 +43,7 @@ class Running:
         self.feeds = Feeds(self.parts)
         self.readiness = Readiness(self.parts, self._worker_trouble)
         self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)
+        self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
         self._trouble: str | None = "the builder has not reported yet"
@@ -51,18 +52,27 @@ class Running:
     def _worker_trouble(self) -> str | None:
         return self._trouble or (self._supervisor.broken if self._supervisor else None)
 
+    def open(self) -> None:
+        """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
+        if self._owner is None:
+            self.parts.database.claim_server()
+            self.parts.database.ping()
+            migrate.upgrade(self.parts.database)
+            owner = new_id("wrk")
+            self.parts.store.open_staging(owner)
+            self._owner = owner
+            recover(self.parts)
+            self.parts.store.sweep()
+
     async def start(self) -> None:
-        """Migrate, take back what an earlier process left, and begin to work. Raises `NotReady`."""
+        """Begin to work."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(THREADS, "work"))
         self.parts.bus.bind(loop)
-        self.parts.database.claim_server()
-        migrate.upgrade(self.parts.database)
-        owner = new_id("wrk")
-        self.parts.store.open_staging(owner)
-        recover(self.parts)
-        self.parts.store.sweep()
-        self._loops = [asyncio.create_task(self.readiness.follow()), asyncio.create_task(self._start_worker(owner))]
+        await asyncio.to_thread(self.open)
+        assert self._owner is not None
+        worker = asyncio.create_task(self._start_worker(self._owner))
+        self._loops = [asyncio.create_task(self.readiness.follow()), worker]
 
     async def _start_worker(self, owner: str) -> None:
         """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
@@ -79,7 +89,15 @@ class Running:
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
-        log.info("worker_ready", worker=owner, builder=probed.builder, builder_version=probed.builder_version)
+        log.info(
+            "worker_ready",
+            worker=owner,
+            builder=probed.builder,
+            builder_version=probed.builder_version,
+            landlock=probed.landlock,
+        )
+        if not probed.landlock:
+            log.warning("no_landlock", reason="children that read models are held by limits only")
 
     async def drain(self) -> None:
         """Take no more work, end or hand back what runs, then end the streams. Cancels are served meanwhile."""
@@ -120,11 +138,12 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = running.service
-    app.state.drain = running.drain
+    app.state.running = running
     for room in (models, targets, builds, requests, events, engines, health):
         app.include_router(room.router)
     app.include_router(engines.open_router)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)
     problems.install(app)
     return app

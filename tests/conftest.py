@@ -46,6 +46,9 @@ def postgres() -> Iterator[str]:
 
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:
         server = get_server(Path(folder) / "cluster", cleanup_mode="delete")
+        with closing(psycopg.connect(server.get_uri(), autocommit=True)) as admin:
+            admin.execute("alter system set fsync = off")  # no test pulls the plug; each makes a database of its own
+            admin.execute("select pg_reload_conf()")
         yield server.get_uri()
         server.cleanup()
 
@@ -74,10 +77,10 @@ def postgres_url(postgres: str) -> Iterator[str]:
 class Server:
     """A real `trtforge serve` on a free port, with a data folder and locks of its own."""
 
-    program: Sequence[str] = (sys.executable, "-m", "trtforge")
+    program: Sequence[str] = ("-m", "trtforge")
 
-    def __init__(self, data: Path, **settings: str) -> None:
-        self.data, self.settings = data, settings
+    def __init__(self, data: Path, python: str = sys.executable, **settings: str) -> None:
+        self.data, self.python, self.settings = data, python, settings
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = data.parent / f"{data.name}.log"
@@ -89,10 +92,14 @@ class Server:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRTFORGE_")}
         ours = {"TRTFORGE_LOCK_DIR": str(self.lock_dir)}
         ours |= {f"TRTFORGE_{k.upper()}": v for k, v in self.settings.items()}
-        command = [*self.program, "serve"]
+        if self.python != sys.executable:  # an environment of its own: nothing of this one
+            env.pop("PYTHONPATH", None)
+        command = [self.python, *self.program, "serve"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env | ours, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=env | ours, cwd=self.data.parent, start_new_session=True
+            )  # elsewhere: -m looks for packages in the working folder first
         if ready:
             self.until_ready()
         return self

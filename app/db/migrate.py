@@ -96,7 +96,7 @@ def _without_foreign_keys(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def _advisory_lock(connection: Connection) -> Iterator[None]:
-    """Others wait for as long as one migrates, whatever limit everyday work has."""
+    connection.detach()  # a session of its own, not to be used again: it waits for as long as the others take
     connection.execute(text("set lock_timeout = 0"))
     connection.execute(text("select pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
     connection.commit()

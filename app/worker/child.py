@@ -46,6 +46,7 @@ def main(speaks: int, parent: int) -> None:
     request = stdin.read()
     if request is None:
         os._exit(2)
+    _shut_in(request)
     stop = threading.Event()
     threading.Thread(target=_obey, args=(stdin, stop), name="commands", daemon=True).start()
     send = _sender(speaks)
@@ -86,6 +87,18 @@ def _settle_in(parent: int) -> None:
     os.umask(0o077)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+
+
+def _shut_in(line: bytes) -> None:
+    """Before any thread and any library: who reads a stranger's model sees its folder and nothing else of ours."""
+    from app.worker.sandbox import confine
+
+    with suppress(ValueError, AttributeError):  # the outcome tells
+        match json.loads(line):
+            case {"kind": "inspect"}:
+                confine(Path.cwd())
+            case {"kind": "build", "builder": "tensorrt_rtx"}:  # builds without a device; CUDA needs more than we know
+                confine(Path.cwd(), builder=True)
 
 
 def _obey(stdin: CommandLines, stop: threading.Event) -> None:
@@ -158,10 +171,13 @@ def _build(
 
 def _inspect(request: InspectRequest, stop: threading.Event, scrub: Scrubber) -> Inspected | Refused | Stopped:
     resource.setrlimit(resource.RLIMIT_AS, (INSPECT_MEMORY, INSPECT_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_s, request.cpu_s))
     from app.intake.inspect import Unfit, inspect
 
+    if stop.is_set():
+        return Stopped("between_stages")
     try:
-        return Stopped("between_stages") if stop.is_set() else Inspected(inspect(request.model, request.max_opset))
+        return Inspected(inspect(request.model, request.max_opset, request.files))
     except Unfit as unfit:
         return Refused(unfit.code, scrub(unfit.message, 1000))
 

@@ -24,6 +24,8 @@ class BuildRequest:
 class InspectRequest:
     model: str
     max_opset: int  # of the default domain; newer is refused
+    files: dict[str, int]  # companions of the model in the child's folder: name → bytes
+    cpu_s: int  # processor seconds, then the kernel ends the child
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Probed:
     gpu: str | None
     driver: str | None
     cuda: str | None
+    landlock: int  # ABI that shuts in children who read models; 0: the kernel has none, only limits hold them
     type: Literal["probed"] = "probed"
 
 

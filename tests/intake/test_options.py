@@ -3,7 +3,7 @@
 import pytest
 
 from app.intake.options import check_options
-from trtforge.contract.spec import BuildOptions, BuildSpec, FallbackStep, ShapeRange
+from trtforge.contract.spec import BuildSpec
 from trtforge.contract.target import Capabilities, SpecDefaults
 
 CAN = Capabilities(
@@ -20,40 +20,30 @@ CAN = Capabilities(
 
 
 def test_what_can_be_done_is_no_trouble():
-    assert check_options(BuildSpec(), BuildOptions(), CAN) == []
+    assert check_options(BuildSpec(), CAN) == []
     for level, workspace in ((0, 1 << 20), (5, 1 << 40)):
         spec = BuildSpec(precision="bf16", optimization_level=level, workspace_bytes=workspace)
-        assert check_options(spec, BuildOptions(priority=5, retry=True, labels={"a": "b"}), CAN) == []
+        assert check_options(spec, CAN) == []
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "option", "says"),
+    ("spec", "option", "says"),
     [
-        (BuildSpec(precision="fp16"), BuildOptions(), "precision", "as_is, bf16"),
-        (BuildSpec(optimization_level=-1), BuildOptions(), "optimization_level", "0 to 5"),
-        (BuildSpec(optimization_level=6), BuildOptions(), "optimization_level", "0 to 5"),
-        (BuildSpec(workspace_bytes=0), BuildOptions(), "workspace_bytes", "1048576 to 1099511627776"),
-        (BuildSpec(workspace_bytes=1 << 41), BuildOptions(), "workspace_bytes", "1048576 to 1099511627776"),
-        (BuildSpec(), BuildOptions(fallback=("existing",)), "fallback", "fallback"),
-        (BuildSpec(), BuildOptions(fallback=(FallbackStep(spec=BuildSpec()),)), "fallback", "fallback"),
-        (BuildSpec(), BuildOptions(stall_timeout_s=5), "stall_timeout_s", "run_timeout_s"),
+        (BuildSpec(precision="fp16"), "precision", "as_is, bf16"),
+        (BuildSpec(optimization_level=-1), "optimization_level", "0 to 5"),
+        (BuildSpec(optimization_level=6), "optimization_level", "0 to 5"),
+        (BuildSpec(workspace_bytes=0), "workspace_bytes", "1048576 to 1099511627776"),
+        (BuildSpec(workspace_bytes=1 << 41), "workspace_bytes", "1048576 to 1099511627776"),
     ],
 )
-def test_one_thing_that_cannot_be_done_is_one_trouble(spec, options, option, says):
-    (found,) = check_options(spec, options, CAN)
+def test_one_thing_that_cannot_be_done_is_one_trouble(spec, option, says):
+    (found,) = check_options(spec, CAN)
     assert found.code == "option_unsupported"
     assert found.where == {"option": option}
     assert says in found.remedy
 
 
-def test_shape_values_are_refused_with_their_place():
-    spec = BuildSpec(profiles=({}, {"s": ShapeRange(min=(1,), opt=(1,), max=(1,), values=True)}))
-    (found,) = check_options(spec, BuildOptions(), CAN)
-    assert found.where == {"option": "values", "profile": 1, "input": "s"}
-
-
 def test_everything_is_told_at_once():
     spec = BuildSpec(precision="int4", optimization_level=9, workspace_bytes=1)
-    options = BuildOptions(fallback=("existing",), stall_timeout_s=1)
-    found = [t.where["option"] for t in check_options(spec, options, CAN)]
-    assert found == ["precision", "optimization_level", "workspace_bytes", "fallback", "stall_timeout_s"]
+    found = [t.where["option"] for t in check_options(spec, CAN)]
+    assert found == ["precision", "optimization_level", "workspace_bytes"]

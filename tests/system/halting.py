@@ -37,7 +37,7 @@ class Halting(Server):
     def __init__(self, data: Path, **settings: str) -> None:
         super().__init__(data, **settings)
         self.armed = data.parent / f"{data.name}-armed"
-        self.program = (sys.executable, "-m", "tests.system.halting", str(self.armed))
+        self.program = ("-m", "tests.system.halting", str(self.armed))
 
     def arm(self, point: str, number: str) -> None:
         draft = self.armed.with_suffix(".new")

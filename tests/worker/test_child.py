@@ -197,5 +197,5 @@ def test_a_description_that_does_not_fit_into_a_line_is_refused(tmp_path):
     model = chain(1)
     extra = [onnx.helper.make_tensor_value_info(f"{'i' * 300}{n}", onnx.TensorProto.FLOAT, [1]) for n in range(3000)]
     model.graph.input.extend(extra)
-    messages, ended, _ = run(run_child(InspectRequest("model.onnx", 23), folder_with(tmp_path, model)))
+    messages, ended, _ = run(run_child(InspectRequest("model.onnx", 23, {}, 60), folder_with(tmp_path, model)))
     assert (outcome(messages).code, ended.code) == ("model_unreadable", 0)
