@@ -1,9 +1,10 @@
 """The one place where objects are wired: an app from settings, and what starts and stops with it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import structlog
 from fastapi import FastAPI
@@ -12,7 +13,7 @@ import app as package
 from app.api import builds, engines, events, health, middleware, models, problems, requests, targets
 from app.api.service import Service
 from app.builds.feed import Feeds
-from app.builds.parts import Parts
+from app.builds.parts import Parts, utc_now
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
 from app.builds.register import register, unregister
@@ -35,10 +36,10 @@ log = structlog.get_logger()
 class Running:
     """What lives between start and stop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, now: Callable[[], datetime] = utc_now) -> None:
         settings.check()
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"))
+        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
         self.feeds = Feeds(self.parts)
         self.readiness = Readiness(self.parts, self._worker_trouble)
         self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)

@@ -29,12 +29,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     with TemporaryDirectory(prefix="trtforge-soak-") as folder:
-        server = Server(Path(folder) / "data", cancel_grace_s="1", drain_s="1", lease_s="5", heartbeat_s="1")
-        try:
-            return soak(server, asked.minutes * 60, asked.seed)
-        finally:
-            if server.process and server.process.poll() is None:
-                server.kill()
+        return soak(service(Path(folder)), asked.minutes * 60, asked.seed)
+
+
+def service(folder: Path) -> Server:
+    return Server(folder / "data", cancel_grace_s="1", drain_s="1", lease_s="5", heartbeat_s="1")
 
 
 def soak(server: Server, seconds: float, seed: int) -> int:
@@ -47,6 +46,9 @@ def soak(server: Server, seconds: float, seed: int) -> int:
     except AssertionError as error:
         print(f"VIOLATED with --seed {seed}: {error}\n", *server.log.read_text().splitlines()[-30:], sep="\n")
         return 1
+    finally:
+        if server.process and server.process.poll() is None:
+            server.kill()
     print(*(f"{name:28} {value}" for name, value in figures.items()), f"{'seed':28} {seed}", sep="\n")
     return 0
 

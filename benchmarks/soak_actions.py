@@ -12,13 +12,14 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.soak_models import Wishes
+from benchmarks.soak_models import Wish, Wishes
 from tests.conftest import Server
 from tests.system.soundness import children
 
 AWAY = 60.0  # seconds the service may be away between a kill and its return
 PAUSE = 0.3  # seconds between the actions of one client, at most
 WELL = {200, 201, 202, 204, 206}
+REGRET = 4.0  # seconds until an order is taken back, at most
 CONFLICTS = {"already_ended", "publishing", "build_shared", "not_found", "unavailable", "too_many"}
 
 
@@ -53,6 +54,7 @@ class Actor(threading.Thread):
         actions: list[tuple[int, Callable[[], None]]] = [
             (8, self._submit),
             (2, self._cancel),
+            (2, self._regret),
             (2, self._withdraw),
             (3, self._follow),
             (3, self._fetch),
@@ -83,7 +85,16 @@ class Actor(threading.Thread):
             time.sleep(0.2)
 
     def _submit(self) -> None:
-        wish = self._wishes.next()
+        self._order(self._wishes.next())
+
+    def _regret(self) -> None:
+        """Order something long and cancel it soon, wherever it is by then."""
+        submitted = self._order(self._wishes.long())
+        self._over.wait(self._chance.random() * REGRET)
+        if self._ask("DELETE", f"/v1/builds/{submitted['build']['id']}").status_code == 202:
+            self._ledger.cancels.append(submitted["build"]["id"])
+
+    def _order(self, wish: Wish) -> dict[str, Any]:
         digest = "sha256:" + hashlib.sha256(wish.content).hexdigest()
         self._ask("PUT", f"/v1/models/{digest}", content=wish.content)
         key = f"{self._chance.getrandbits(64):x}"
@@ -94,9 +105,10 @@ class Actor(threading.Thread):
         submitted: dict[str, Any] = answer.json()
         self._ledger.requests.append(submitted["request_id"])
         self._mine.append(submitted)
+        return submitted
 
     def _any_build(self) -> str | None:
-        built = [s["build"]["id"] for s in self._mine[-10:] if s["build"]]
+        built = [s["build"]["id"] for s in self._mine[-3:] if s["build"]]
         return self._chance.choice(built) if built else None
 
     def _cancel(self) -> None:

@@ -1,5 +1,6 @@
 """What must hold after a soak, and its figures."""
 
+import json
 import time
 from collections import defaultdict
 from datetime import datetime
@@ -66,8 +67,6 @@ def _none_lost(requests: dict[str, httpx.Response], ledger: Ledger) -> None:
 
 def _lifetimes(http: httpx.Client, build: dict[str, Any]) -> tuple[str, list[tuple[datetime, datetime]]]:
     """Return the key, and from when to when each attempt ran, as the stored events say."""
-    import json
-
     answer = http.get(f"/v1/builds/{build['id']}/events", headers={"Accept": "application/x-ndjson"})
     events = [e for e in map(json.loads, answer.text.splitlines()) if "seq" in e and e["type"] != "snapshot"]
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1)), build["id"]

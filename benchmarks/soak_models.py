@@ -13,6 +13,7 @@ from tests.conftest import light
 
 REAL = ("zfnet512", "squeezenet", "inception_v1")
 LENGTHS = (2, 2, 300, 1200)  # Relus in a row
+LONG = 4000
 KNOWN = 12  # wishes that anybody may have again; older ones are forgotten
 NEW = 0.3  # of all wishes
 
@@ -39,6 +40,11 @@ class Wishes:
                 self._known += [Wish(content, {"optimization_level": level}) for level in (1, 3)]
                 del self._known[:-KNOWN]
             return self._chance.choice(self._known)
+
+    def long(self) -> Wish:
+        """Return what nobody else wants and nobody waits for: it takes half a minute, most of it in silence."""
+        with self._lock:
+            return Wish(chain(LONG, f"g{self._chance.randrange(10**9)}"), {})
 
 
 def chain(length: int, name: str) -> bytes:

@@ -35,7 +35,7 @@ class LocalStore:
         self._staging = Staging(self.root / "staging")
         with disk_errors():
             for kind in KINDS:
-                (self.root / kind).mkdir(parents=True, exist_ok=True)
+                (self.root / kind).mkdir(mode=0o700 if kind == "locks" else 0o777, parents=True, exist_ok=True)
 
     # ---- staging
 
@@ -179,7 +179,7 @@ class LocalStore:
     def key_lock(self, key: str) -> Path:
         path = self._digest_path("locks", key).with_suffix(".lock")
         with disk_errors():
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def probe(self) -> None:

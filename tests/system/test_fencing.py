@@ -32,11 +32,16 @@ def pair(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Halting, Server]]:
 
 
 def paused(late: Halting, point: str) -> Json:
-    """Return the submitted build whose server now stands still at `point`."""
+    """Return the submitted build whose server now stands still at `point` of publish, or while its child builds."""
     api = Api(late)
-    digest = api.upload(relus())
-    late.arm(point, "SIGSTOP")
-    submitted = api.submit(digest)
+    if point == "building":
+        submitted = api.submit(api.upload(relus(1200)))
+        api.building(submitted["build"]["id"])
+        os.kill(late.pid, signal.SIGSTOP)
+    else:
+        digest = api.upload(relus())
+        late.arm(point, "SIGSTOP")
+        submitted = api.submit(digest)
     assert os.waitid(os.P_PID, late.pid, os.WSTOPPED)
     return submitted
 
@@ -65,6 +70,7 @@ def test_while_a_paused_attempt_holds_its_lock_nobody_takes_its_build(pair: tupl
 @pytest.mark.parametrize(
     ("point", "attempts"),
     [
+        ("building", 2),
         ("entering", 2),
         ("hashing", 2),
         ("plan_kept", 2),
