@@ -252,7 +252,7 @@ class Attempt:
                 return Finished(built)
             case said.Failed() as why:
                 said_why = failure(why.code, why.message, stage=self._stage, native=why.native, **why.where)
-                return Broke(said_why)
+                return Broke(said_why.model_copy(update={"remedy": why.remedy}) if why.remedy else said_why)
         return Broke(self._silent_end(exit_))
 
     def _ended_by(self) -> EndedBy:

@@ -19,10 +19,12 @@ from app.worker.lines import TooLong, message_line, read_request
 from app.worker.messages import (
     BuildRequest,
     Built,
+    Examined,
     Failed,
     Inspected,
     InspectRequest,
     Message,
+    PreflightRequest,
     Probed,
     ProbeRequest,
     Refused,
@@ -30,7 +32,7 @@ from app.worker.messages import (
 )
 from app.worker.scrub import Scrubber, scrubber_here
 
-Outcome = Built | Failed | Stopped | Inspected | Refused | Probed
+Outcome = Built | Failed | Stopped | Inspected | Examined | Refused | Probed
 
 INSPECT_MEMORY = 8 << 30  # bytes of address space: a 2 GiB model is read twice
 LONGEST_REQUEST = 16 << 20  # bytes
@@ -97,7 +99,10 @@ def _shut_in(line: bytes) -> None:
         match json.loads(line):
             case {"kind": "inspect"}:
                 confine(Path.cwd())
-            case {"kind": "build", "builder": "tensorrt_rtx"}:  # builds without a device; CUDA needs more than we know
+            case {
+                "kind": "build" | "preflight",
+                "builder": "tensorrt_rtx",
+            }:  # builds without a device; CUDA needs more than we know
                 confine(Path.cwd(), builder=True)
 
 
@@ -144,6 +149,8 @@ def _outcome(line: bytes, send: Callable[[Message], None], stop: threading.Event
                 return _build(request, send, stop, scrub)
             case InspectRequest():
                 return _inspect(request, stop, scrub)
+            case PreflightRequest():
+                return _preflight(request, stop, scrub)
             case ProbeRequest():
                 return _probe(request)
     except Exception as error:
@@ -180,6 +187,13 @@ def _inspect(request: InspectRequest, stop: threading.Event, scrub: Scrubber) ->
         return Inspected(inspect(request.model, request.max_opset, request.files))
     except Unfit as unfit:
         return Refused(unfit.code, scrub(unfit.message, 1000))
+
+
+def _preflight(request: PreflightRequest, stop: threading.Event, scrub: Scrubber) -> Examined:
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_s, request.cpu_s))
+    from app.worker.consult import examine
+
+    return examine(request, stop, scrub)
 
 
 def _probe(request: ProbeRequest) -> Probed:

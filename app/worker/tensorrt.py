@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from app.worker.messages import BuildRequest, Built, Failed, Probed, Stage, Stopped
+from app.worker.messages import BuildRequest, Built, Failed, Log, Probed, Stage, Stopped
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.sandbox import landlock_abi
@@ -38,6 +38,7 @@ class Ends(Exception):
 def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> Outcome:
     """Parse the model, build it and write the plan to a new file. Never raises for what the builder refuses."""
     try:
+        _prepare(request, phases, stop, scrub)
         trt = importlib.import_module(request.builder)
         log = NativeLog(phases.say, scrub)
         builder = trt.Builder(logger := logger_for(trt, log))
@@ -109,6 +110,22 @@ def _capabilities(trt: Any) -> dict[str, Any]:
 
 def _number(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split("."))
+
+
+def _prepare(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> None:
+    """Ask the shape doctor where there are profiles, before any native builder: some shapes crash it."""
+    if not request.profiles:
+        return
+    from app.worker.consult import DOCTOR_S, consult
+
+    report = consult(request.model, request.profiles, DOCTOR_S, stop, scrub)
+    _unless_stopped(stop)
+    if report.problems:
+        first = report.problems[0]
+        where = {**first["where"], "problems": report.problems[1:]} if report.problems[1:] else first["where"]
+        raise Ends(Failed(first["code"], first["message"], where=where, remedy=first["remedy"]))
+    for warning in report.warnings:
+        phases.say(Log("warning", f"{warning['message']} {warning['remedy']}"))
 
 
 def _unless_stopped(stop: threading.Event) -> None:

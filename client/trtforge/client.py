@@ -11,7 +11,7 @@ from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
 from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
 from trtforge.contract.events import Event, Withdrawn
-from trtforge.contract.models import Model
+from trtforge.contract.models import Model, Preflight, PreflightAsk
 from trtforge.contract.target import Targets
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.stream import Follower
@@ -53,6 +53,15 @@ class Client:
 
     def model(self, digest: str) -> Model:
         return Model.model_validate_json(self._get(f"/v1/models/{digest}"))
+
+    def preflight(self, digest: str, ask: PreflightAsk | None = None) -> Preflight:
+        """Return what a build of this model would fail on, without building it."""
+        body = (ask or PreflightAsk()).model_dump_json(exclude_unset=True)
+        headers = {"Content-Type": "application/json"}
+        answer = self._connection.send(
+            "POST", f"/v1/models/{digest}/preflight", content=body, headers=headers, read_s=transfer.INSPECTION_S
+        )
+        return Preflight.model_validate_json(answer.content)
 
     def targets(self) -> Targets:
         return Targets.model_validate_json(self._get("/v1/targets"))

@@ -17,11 +17,11 @@ from app.worker.lines import request_line
 from app.worker.messages import Built, Failed, InspectRequest, PhaseStarted, Stage, Stopped
 from tests.worker.models import (
     CRASH_PROFILE,
-    CRASHES_BUILDER,
     OCR,
     OCR_PROFILE,
     build_request,
     chain,
+    crasher,
     folder_with,
     outcome,
     run,
@@ -148,7 +148,7 @@ def test_signals_of_a_terminal_do_not_reach_the_build_and_it_is_first_for_the_me
 
 def test_a_crash_of_the_builder_is_told_with_its_signal_and_the_stage_it_was_in(tmp_path):
     request = build_request(profiles=[CRASH_PROFILE])
-    messages, ended, output = run(run_child(request, folder_with(tmp_path, CRASHES_BUILDER)))
+    messages, ended, output = run(run_child(request, folder_with(tmp_path, crasher())))
     assert (ended.code, ended.signal) == (None, "SIGSEGV")
     assert [m.stage for m in messages if isinstance(m, Stage)] == ["parse", "build"]
     assert "[INFO] Detected 3 inputs" in output

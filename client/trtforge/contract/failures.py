@@ -208,6 +208,37 @@ _LIST = (
         "operator",
         True,
     ),
+    # what the shape doctor finds: the first fails builds, the others are warnings
+    Code(
+        "shape_invalid",
+        None,
+        "A layer of the model cannot be computed at a corner of a profile.",
+        "Move the corner into the range where the layer named can be computed.",
+    ),
+    Code(
+        "shape_unusable",
+        None,
+        "A layer cannot be computed at the smallest or largest shapes; the engine will refuse those.",
+        "Narrow the profile to shapes that the model can compute.",
+    ),
+    Code(
+        "axis_frozen",
+        None,
+        "A Reshape to constant extents leaves an open axis few extents that can be computed.",
+        "Export the model with -1 or a computed extent in that Reshape, or fix the axis.",
+    ),
+    Code(
+        "range_wide",
+        None,
+        "A profile covers so much that its kernels are generic.",
+        "Split the range into several profiles.",
+    ),
+    Code(
+        "tensor_large",
+        None,
+        "A tensor inside the model is very large at the largest shapes.",
+        "Lower the maximum, or make sure that the target has the memory.",
+    ),
     # how builds fail
     Code(
         "op_unsupported",
