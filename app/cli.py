@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from app.db import migrate
 from app.db.session import Database
-from app.errors import NotReady
+from app.errors import Busy, NotReady, StoreFull, StoreUnusable
 from app.main import create_app
 from app.settings import Settings
 
@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
 
     def _asked(self) -> None:
         if self._draining is None:
-            self._draining = asyncio.ensure_future(self.config.app.state.drain())  # type: ignore[union-attr]
+            self._draining = asyncio.ensure_future(self.config.app.state.running.drain())  # type: ignore[union-attr]
             self._draining.add_done_callback(lambda _: self._leave())
         else:  # asked twice: at once
             self.force_exit = True
@@ -62,8 +62,9 @@ def serve(
     _log(settings.log_level)
     try:
         app = create_app(settings)
+        app.state.running.open()
         listening = _listen(settings)
-    except NotReady as error:
+    except (NotReady, Busy, StoreFull, StoreUnusable, OSError) as error:
         _give_up(str(error))
     shown = f"http://{_shown(listening)}"
     print(json.dumps({"event": "listening", "url": shown}), file=sys.stderr, flush=True)

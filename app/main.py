@@ -1,9 +1,10 @@
 """The one place where objects are wired: an app from settings, and what starts and stops with it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import structlog
 from fastapi import FastAPI
@@ -12,7 +13,7 @@ import app as package
 from app.api import builds, engines, events, health, middleware, models, problems, requests, targets
 from app.api.service import Service
 from app.builds.feed import Feeds
-from app.builds.parts import Parts
+from app.builds.parts import Parts, utc_now
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
 from app.builds.register import register, unregister
@@ -21,10 +22,12 @@ from app.builds.upload import Uploads
 from app.db import migrate
 from app.db.session import Database
 from app.domain.ids import new_id
+from app.errors import Busy
 from app.settings import Settings
 from app.store.local import LocalStore
 from app.worker.probe import BuilderUnusable, probe
 
+PROBE_AGAIN = 5.0  # seconds until a builder that could not report is asked again
 THREADS = 16  # for database and disk: more than cores, because they wait
 
 log = structlog.get_logger()
@@ -33,13 +36,14 @@ log = structlog.get_logger()
 class Running:
     """What lives between start and stop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, now: Callable[[], datetime] = utc_now) -> None:
         settings.check()
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"))
+        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
         self.feeds = Feeds(self.parts)
         self.readiness = Readiness(self.parts, self._worker_trouble)
         self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)
+        self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
         self._trouble: str | None = "the builder has not reported yet"
@@ -48,30 +52,40 @@ class Running:
     def _worker_trouble(self) -> str | None:
         return self._trouble or (self._supervisor.broken if self._supervisor else None)
 
+    def open(self) -> None:
+        """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
+        if self._owner is None:
+            self.parts.database.claim_server()
+            self.parts.database.ping()
+            migrate.upgrade(self.parts.database)
+            owner = new_id("wrk")
+            self.parts.store.open_staging(owner)
+            self._owner = owner
+            recover(self.parts)
+            self.parts.store.sweep()
+
     async def start(self) -> None:
-        """Migrate, take back what an earlier process left, and begin to work. Raises `NotReady`."""
+        """Begin to work."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(THREADS, "work"))
         self.parts.bus.bind(loop)
-        self.parts.database.claim_server()
-        migrate.upgrade(self.parts.database)
-        owner = new_id("wrk")
-        self.parts.store.open_staging(owner)
-        recover(self.parts)
-        self.parts.store.sweep()
-        self._loops = [asyncio.create_task(self.readiness.follow()), asyncio.create_task(self._start_worker(owner))]
+        await asyncio.to_thread(self.open)
+        assert self._owner is not None
+        worker = asyncio.create_task(self._start_worker(self._owner))
+        self._loops = [asyncio.create_task(self.readiness.follow()), worker]
 
     async def _start_worker(self, owner: str) -> None:
         """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
         settings = self.parts.settings
-        try:
-            probed = await probe(settings.builder, settings.probe_timeout_s)
-        except BuilderUnusable as error:
-            self._trouble = str(error)
-            log.error("builder_unusable", reason=str(error))
-            return
-        target_id = await asyncio.to_thread(register, self.parts, owner, probed)
-        self._worker = owner
+        while self._worker is None:
+            try:
+                probed = await probe(settings.builder, settings.probe_timeout_s)
+                target_id = await asyncio.to_thread(register, self.parts, owner, probed)
+                self._worker = owner
+            except (BuilderUnusable, Busy, OSError) as error:  # a killed child, a database away: it may pass
+                self._trouble = str(error)
+                log.error("builder_unusable", reason=str(error))
+                await asyncio.sleep(PROBE_AGAIN)
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
@@ -124,11 +138,12 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = running.service
-    app.state.drain = running.drain
+    app.state.running = running
     for room in (models, targets, builds, requests, events, engines, health):
         app.include_router(room.router)
     app.include_router(engines.open_router)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)
     problems.install(app)
     return app

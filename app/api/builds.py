@@ -7,6 +7,7 @@ from fastapi.responses import PlainTextResponse
 
 from app.api.preferences import Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
+from app.api.strict import StrictRoute
 from app.builds import stopping
 from app.builds.parts import in_thread
 from app.builds.submit import answer_again, submit
@@ -17,7 +18,7 @@ from app.errors import Refused
 from trtforge.contract.base import Digest
 from trtforge.contract.builds import TERMINAL, Build, BuildPage, Reason, State, Submit, Submitted
 
-router = APIRouter(prefix="/v1/builds", tags=["builds"])
+router = APIRouter(prefix="/v1/builds", tags=["builds"], route_class=StrictRoute)
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
@@ -58,7 +59,7 @@ def list_builds(
     state: State | None = None,
     model: Digest | None = None,
     engine_key: Digest | None = None,
-    label: Annotated[str | None, Query(description="`key=value`", pattern=r"^[^=]+=")] = None,
+    label: Annotated[str | None, Query(description="`key=value`", pattern=r"^[^=\x00]+=[^\x00]*$")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor_: Annotated[str | None, Query(alias="cursor")] = None,
 ) -> BuildPage:

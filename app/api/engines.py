@@ -52,7 +52,8 @@ def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
     return Response(manifest, media_type="application/json")
 
 
-@router.api_route("/engines/{key}/plan", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+@router.get("/engines/{key}/plan", response_class=Response, responses=PLAN)
+@router.head("/engines/{key}/plan", response_class=Response, responses=PLAN, operation_id="head_plan")
 def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks) -> Response:
     """Return the plan of an engine; it may differ after the engine was deleted and built again."""
     with wired.parts.database.read() as tx:
@@ -62,7 +63,8 @@ def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: 
     return _plan(request, wired, engine.plan, later, immutable=False)
 
 
-@router.api_route("/plans/{digest}", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+@router.get("/plans/{digest}", response_class=Response, responses=PLAN)
+@router.head("/plans/{digest}", response_class=Response, responses=PLAN, operation_id="head_plan_by_digest")
 def get_plan_by_digest(
     digest: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks
 ) -> Response:

@@ -3,10 +3,10 @@
 import base64
 import binascii
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Depends, Header
+from fastapi import Depends, Header, Response
 
 from app.errors import Refused
 
@@ -14,12 +14,16 @@ MOST_WAIT = 60.0  # seconds
 _WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*"?(\d{1,6})"?')
 
 
-def wait_seconds(
+async def wait_seconds(
+    response: Response,
     prefer: Annotated[str | None, Header(description="`wait=N`: answer after N ≤ 60 s at most.")] = None,
 ) -> float:
     """Return the seconds a client prefers to wait; 0 when it does not."""
     match = _WAIT.search(prefer or "")
-    return min(float(match[1]), MOST_WAIT) if match else 0.0
+    seconds = min(int(match[1]), int(MOST_WAIT)) if match else 0
+    if seconds:
+        response.headers["Preference-Applied"] = f"wait={seconds}"
+    return float(seconds)
 
 
 Wait = Annotated[float, Depends(wait_seconds)]
@@ -36,8 +40,11 @@ def read_cursor(text: str | None) -> tuple[datetime, str] | None:
         return None
     try:
         at, _, id_ = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition(" ")
-        return datetime.fromisoformat(at), id_
-    except (ValueError, binascii.Error) as error:
+        place = datetime.fromisoformat(at)
+        if place.tzinfo is None or "\0" in id_:
+            raise ValueError("not a place")
+        return place.astimezone(UTC), id_
+    except (ValueError, OverflowError, binascii.Error) as error:
         raise Refused(
             "invalid_request", "The cursor is not one of this service.", remedy="Start over without it."
         ) from error

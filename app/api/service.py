@@ -25,14 +25,18 @@ class Service:
     readiness: Readiness
 
 
-def service(request: Request) -> Service:
+async def service(request: Request) -> Service:
+    """Return the wired service. Asynchronous, as `caller` is: FastAPI gives a plain function a thread, a probe none."""
     wired: Service = request.app.state.service
     return wired
 
 
-def caller(request: Request) -> Caller:
+Wired = Annotated[Service, Depends(service)]
+
+
+async def caller(wired: Wired, request: Request) -> Caller:
     """Return who asks. Raises `Refused`: unauthorized."""
-    token = service(request).parts.settings.admin_token
+    token = wired.parts.settings.admin_token
     if token is None:
         return ANYONE
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -46,5 +50,4 @@ def _same(given: str, right: str) -> bool:
     return hmac.compare_digest(*(hashlib.sha256(s.encode()).digest() for s in (given, right)))
 
 
-Wired = Annotated[Service, Depends(service)]
 Asking = Annotated[Caller, Depends(caller)]

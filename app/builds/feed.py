@@ -19,8 +19,8 @@ from app.builds.views import build_view
 from app.db import builds, requests
 from app.db.events import StoredBody, events_after
 from app.errors import Busy, Refused
-from trtforge.contract.builds import TERMINAL, Build
-from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot, Stalled
+from trtforge.contract.builds import TERMINAL, Progress
+from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot, Stalled, Withdrawn
 
 POLL = 0.5  # seconds between looks when nothing wakes us: how late another process's event may come
 RECONNECT_AFTER = 2.0  # seconds a client should give a draining server
@@ -54,6 +54,7 @@ class Feed:
         self.ended = False
         self.closing = False
         self.watchers = 0
+        self.left: set[str] = set()  # requests that no longer wait for this build, though it may go on
         self._live: dict[str, tuple[int, Encoded]] = {}  # about what → (version, latest)
         self._steps: dict[int, int] = {}
         self._version = 0
@@ -68,9 +69,9 @@ class Feed:
                 wake.clear()
                 try:
                     await self._read()
+                    await self._look()
                 except Busy as error:
                     log.warning("feed_behind", build=self._build_id, reason=str(error))
-                await self._look()
                 if not self.ended:
                     await woken(wake, POLL)
 
@@ -84,40 +85,42 @@ class Feed:
         for event in await in_thread(read):
             self.stored.append(encode(event.type, event.body, event.seq))
             self.ended = self.ended or event.type in TERMINAL
+            if event.type == "withdrawn":
+                self.left.add(Withdrawn.model_validate_json(event.body).request_id)
         if len(self.stored) > have:
             self.turn()
 
     async def _look(self) -> None:
-        """Take what is live: steps of this process's builds, and a heartbeat when it is due."""
-        live = self._parts.live.get(self._build_id)
-        if live and not self.ended:
-            steps = {p.id: p.step for p in live.picture.phases.values() if p.step is not None}
-            for phase in self._steps.keys() - steps.keys():
-                self._live.pop(f"phase {phase}", None)
-            for phase, step in steps.items():
-                if self._steps.get(phase) != step:
-                    self._say(f"phase {phase}", PhaseProgress(phase=PhaseStep(id=phase, step=step)))
-            self._steps = steps
-        if monotonic() - self._beat >= self._parts.settings.heartbeat_s and not self.ended:
-            self._beat = monotonic()
-            self._say("heartbeat", await self._heartbeat())
-            if live and live.idle_s >= self._parts.settings.stalled_after_s:
-                self._say("stalled", Stalled(silent_s=live.progress().silent_s))
+        """Take what is live: steps, and a heartbeat when it is due. Another process's are as old as its last renewal."""
+        if self.ended:
+            return
+        live, due = self._parts.live.get(self._build_id), self._beat_is_due()
+        progress = live.progress() if live else await in_thread(self._stored_progress) if due else None
+        if progress:
+            self._take_steps({p.id: p.step for p in progress.phases if p.step is not None})
+        if due:
+            self._say("heartbeat", _heartbeat(progress))
+            if live and progress and live.idle_s >= self._parts.settings.stalled_after_s:
+                self._say("stalled", Stalled(silent_s=progress.silent_s))
 
-    async def _heartbeat(self) -> Heartbeat:
-        live = self._parts.live.get(self._build_id)
-        progress = live.progress() if live else None
-        if progress is None:
-            build = await in_thread(self._view)
-            progress = build.progress if build else None
-        if progress is None:
-            return Heartbeat(elapsed_s=0.0, silent_s=0.0, activity=None, cpu_s=None, rss_bytes=None)
-        return Heartbeat.model_validate(progress.model_dump())
+    def _beat_is_due(self) -> bool:
+        if monotonic() - self._beat < self._parts.settings.heartbeat_s:
+            return False
+        self._beat = monotonic()
+        return True
 
-    def _view(self) -> Build | None:
+    def _take_steps(self, steps: dict[int, int]) -> None:
+        for phase in self._steps.keys() - steps.keys():
+            self._live.pop(f"phase {phase}", None)
+        for phase, step in steps.items():
+            if self._steps.get(phase) != step:
+                self._say(f"phase {phase}", PhaseProgress(phase=PhaseStep(id=phase, step=step)))
+        self._steps = steps
+
+    def _stored_progress(self) -> Progress | None:
         with self._parts.database.read() as tx:
             row = builds.find(tx, self._build_id)
-            return build_view(tx, self._parts, row) if row else None
+            return build_view(tx, self._parts, row).progress if row else None
 
     def _say(self, about: str, event: BaseModel) -> None:
         self._version += 1
@@ -141,6 +144,12 @@ class Feed:
 
     async def changed(self) -> None:
         await asyncio.shield(self._turn)
+
+
+def _heartbeat(progress: Progress | None) -> Heartbeat:
+    if progress is None:
+        return Heartbeat(elapsed_s=0.0, silent_s=0.0, activity=None, cpu_s=None, rss_bytes=None)
+    return Heartbeat.model_validate(progress.model_dump())
 
 
 class Feeds:
@@ -212,13 +221,16 @@ class Feeds:
             assert row is not None
             return Snapshot(seq=row.last_seq, build=build_view(tx, self._parts, row))
 
-    async def until_ended(self, build_id: str, seconds: float) -> None:
-        """Return when the build has ended, `seconds` have passed, or the service drains. Raises `Refused`: too_many."""
+    async def until_ended(self, build_id: str, seconds: float, request_id: str | None = None) -> None:
+        """Return when the build has ended, `seconds` have passed, or the service drains. Raises `Refused`: too_many.
+
+        Also when `request_id` has left the build.
+        """
         self.admit()
         feed = self._enter(build_id)
         try:
             async with asyncio.timeout(seconds):
-                while not feed.ended and not feed.closing:
+                while not feed.ended and not feed.closing and request_id not in feed.left:
                     await feed.changed()
         except TimeoutError:
             pass
@@ -232,7 +244,7 @@ class Feeds:
             build_id = await in_thread(lambda: self._waits_on(request_id))
             if build_id in (None, waited_on) or (left := end - monotonic()) <= 0:
                 return
-            await self.until_ended(build_id, left)
+            await self.until_ended(build_id, left, request_id)
             waited_on = build_id
 
     def _waits_on(self, request_id: str) -> str | None:

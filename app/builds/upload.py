@@ -12,9 +12,11 @@ from app.errors import Refused
 from app.store.staging import Upload
 from app.worker import inspection
 from app.worker.messages import Refused as NoModel
+from trtforge.contract.failures import CODES
 from trtforge.contract.models import Inspection, Model, Preflight, PreflightAsk
 
 BATCH = 4 << 20  # bytes hashed and written per hop to a thread
+RETRY_AFTER = 5  # seconds until an upload that failed by no fault of the model may be tried again
 INSPECTIONS = 2  # children at once: each may take a core and as much memory as the model
 
 
@@ -89,7 +91,8 @@ class Uploads:
             finally:
                 await in_thread(lambda: self._parts.store.discard(folder))
         if isinstance(answer, NoModel):
-            raise Refused(answer.code, answer.message)
+            again = RETRY_AFTER if CODES[answer.code].retryable else None
+            raise Refused(answer.code, answer.message, retry_after=again)
         return Inspection.model_validate(answer.inspection)
 
     def _keep(self, upload: Upload, digest: str, found: Inspection) -> tuple[Model, bool]:

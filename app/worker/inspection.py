@@ -41,7 +41,10 @@ async def _answer(child: Child) -> Inspected | Refused:
     async for message in child.messages():
         if isinstance(message, Inspected | Refused):
             return message
-    return _unreadable(_why(await child.wait()))
+    ended = await child.wait()
+    if ended.signal == "SIGKILL":  # not ours: the host's, most likely for memory; the model need not be to blame
+        return Refused("unavailable", "The reader of the model was killed by the host, most likely for memory.")
+    return _unreadable(_why(ended))
 
 
 def _why(exit_: Exit) -> str:
