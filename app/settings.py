@@ -62,6 +62,10 @@ class Settings(BaseSettings):
         float, Field(gt=0, description="Seconds the builder may take to report itself at start.")
     ] = 60.0
     max_model_bytes: Annotated[int, Field(gt=0, description="Largest model upload, in bytes.")] = 2 * GIB
+    max_file_bytes: Annotated[int, Field(gt=0, description="Largest file of weights beside a model, in bytes.")] = (
+        64 * GIB
+    )
+    max_model_files: Annotated[int, Field(gt=0, description="Most files of one model.")] = 1000
     max_body_bytes: Annotated[int, Field(gt=0, description="Largest JSON body, in bytes.")] = 1 << 20
     max_log_bytes: Annotated[int, Field(gt=0, description="Largest native log kept per build, in bytes.")] = 1 << 20
     min_free_bytes: Annotated[int, Field(ge=0, description="Free disk below which uploads and builds are refused.")] = (

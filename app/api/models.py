@@ -7,9 +7,10 @@ from fastapi import APIRouter, Body, Path, Request, Response
 from starlette.requests import ClientDisconnect
 
 from app.api.service import Asking, Wired
+from app.builds.layout import is_here
 from app.db import models
 from app.errors import Refused
-from trtforge.contract.models import Model, Preflight, PreflightAsk
+from trtforge.contract.models import FilesAsk, Model, Preflight, PreflightAsk
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -19,9 +20,18 @@ DigestPath = Annotated[str, Path(pattern=r"^sha256:[0-9a-f]{64}$", examples=["sh
 @router.put("/{digest}", status_code=201, responses={200: {"model": Model, "description": "It was here already."}})
 async def put_model(digest: DigestPath, request: Request, response: Response, wired: Wired, _: Asking) -> Model:
     """Upload one self-contained ONNX file as the raw body; its digest is the file's own."""
-    model, new = await wired.uploads.receive(digest, _body(request), _length(request))
+    model, new = await wired.uploads.receive(digest, body_of(request), length_of(request))
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/models/{digest}"
+    return model
+
+
+@router.post("", status_code=201, responses={200: {"model": Model, "description": "It was here already."}})
+async def post_model(asked: FilesAsk, response: Response, wired: Wired, _: Asking) -> Model:
+    """Make a model of a graph and the files of its weights, which were uploaded to `/v1/files` before."""
+    model, new = await wired.uploads.assemble(asked)
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"/v1/models/{model.digest}"
     return model
 
 
@@ -30,7 +40,7 @@ def get_model(digest: DigestPath, wired: Wired, _: Asking) -> Model:
     """Return what the inspection found."""
     with wired.parts.database.read() as tx:
         model = models.find(tx, digest)
-    if model is None or not wired.parts.store.has_model(digest):
+    if model is None or not is_here(wired.parts.store, model):
         raise Refused("not_found", f"No model {digest}.")
     return model
 
@@ -43,12 +53,12 @@ async def post_preflight(
     return await wired.uploads.preflight(digest, asked or PreflightAsk())
 
 
-def _length(request: Request) -> int | None:
+def length_of(request: Request) -> int | None:
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else None
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
+async def body_of(request: Request) -> AsyncIterator[bytes]:
     try:
         async for chunk in request.stream():
             yield chunk

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from math import ceil
 
+from app.builds.layout import GRAPH, is_here, lay_out
 from app.builds.parts import Parts, in_thread
 from app.db import models, targets
 from app.domain.effective import effective
@@ -19,7 +20,6 @@ from trtforge.contract.spec import BuildSpec
 from trtforge.contract.target import KnownTarget
 
 DOCTOR_S = 2.0  # seconds for the shape doctor; an answer is expected within 3
-GRAPH = "model.onnx"  # the only name of the graph that a child sees
 
 
 async def preflight(parts: Parts, digest: str, asked: PreflightAsk) -> Preflight:
@@ -28,7 +28,7 @@ async def preflight(parts: Parts, digest: str, asked: PreflightAsk) -> Preflight
     troubles = [*model.problems, *check_options(asked.spec, known.capabilities)]
     wrong = check_profiles(asked.spec.profiles, model.inputs)
     spec = asked.spec if not wrong else asked.spec.model_copy(update={"profiles": ()})
-    found = await _examine(parts, digest, known, spec)
+    found = await _examine(parts, model, known, spec)
     problems = (*troubles, *wrong, *map(Trouble.model_validate, found.problems))
     template = BuildSpec.model_validate({"profiles": found.profiles or profile_template(model.inputs)}).profiles
     return Preflight(
@@ -44,12 +44,12 @@ def _look(parts: Parts, digest: str, asked: PreflightAsk) -> tuple[Model, KnownT
     with parts.database.read() as tx:
         model = models.find(tx, digest)
         known = targets.known(tx, parts.now() - timedelta(seconds=parts.settings.lease_s))
-    if model is None or not parts.store.has_model(digest):
+    if model is None or not is_here(parts.store, model):
         raise Refused("not_found", f"No model {digest}.")
     return model, choose(asked.target, known)[0]
 
 
-async def _examine(parts: Parts, digest: str, known: KnownTarget, spec: BuildSpec) -> Examined:
+async def _examine(parts: Parts, model: Model, known: KnownTarget, spec: BuildSpec) -> Examined:
     seconds = parts.settings.inspect_timeout_s
     request = PreflightRequest(
         builder=known.target.builder,
@@ -60,7 +60,7 @@ async def _examine(parts: Parts, digest: str, known: KnownTarget, spec: BuildSpe
     )
     folder = await in_thread(lambda: parts.store.scratch("preflight"))
     try:
-        await in_thread(lambda: parts.store.link_model(digest, folder / GRAPH))
+        await in_thread(lambda: lay_out(parts.store, model, folder))
         return await worker.preflight(request, folder, seconds)
     finally:
         await in_thread(lambda: parts.store.discard(folder))

@@ -15,6 +15,7 @@ from app.builds.claim import Claimed, Claims
 from app.builds.conclude import Conclusion, persistently
 from app.builds.ending import failure
 from app.builds.history import history_of
+from app.builds.layout import lay_out
 from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
 from app.builds.parts import Parts, in_thread
@@ -162,9 +163,12 @@ class Supervisor:
     def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None]:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
+        with self._parts.database.read() as tx:
+            model = models.find(tx, row.model)
+        assert model is not None  # a build refers to it
         folder = store.scratch(row.id)
         try:
-            store.link_model(row.model, folder / MODEL)
+            lay_out(store, model, folder)
         except BaseException:
             store.discard(folder)
             raise

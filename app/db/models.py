@@ -1,12 +1,13 @@
 """Models and the result of their one inspection."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import select
 
 from app.db.session import Tx, insert_or
 from app.db.tables import models
-from trtforge.contract.models import Inspection, Model
+from trtforge.contract.models import Inspection, Model, ModelFile
 
 
 def find(tx: Tx, digest: str) -> Model | None:
@@ -23,10 +24,11 @@ def find(tx: Tx, digest: str) -> Model | None:
     )
 
 
-def add(tx: Tx, digest: str, size: int, graph: str, inspection: Inspection, at: datetime) -> bool:
-    """Record a single-file model; False when it is there already."""
-    file = {"name": graph, "digest": digest, "size": size}
-    values = {"digest": digest, "size": size, "graph": graph, "files": [file], "created_at": at}
+def add(tx: Tx, digest: str, graph: str, files: Sequence[ModelFile], inspection: Inspection, at: datetime) -> bool:
+    """Record a model; False when it is there already."""
+    listed = [file.model_dump(mode="json") for file in files]
+    size = sum(file.size for file in files)
+    values = {"digest": digest, "size": size, "graph": graph, "files": listed, "created_at": at}
     made = (
         insert_or(tx, models).values(**values, inspection=inspection.model_dump(mode="json")).on_conflict_do_nothing()
     )

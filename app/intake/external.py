@@ -8,15 +8,16 @@ from pathlib import Path
 
 from onnx import TensorProto
 
+from app.intake.names import is_plain
 from app.intake.sizes import declared_bytes
 from app.intake.unfit import Unfit, listed
 
+MOST_FILES = 1000  # named in an answer
+
 Tensors = list[tuple[str, TensorProto]]
 
-_PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 _COUNT = re.compile(r"[0-9]{1,19}")
 _KEYS = frozenset({"location", "offset", "length", "checksum"})
-_RESERVED = frozenset({"", ".", ".."})
 
 
 def check_external(tensors: Tensors, files: Mapping[str, int]) -> int:
@@ -33,14 +34,12 @@ def check_external(tensors: Tensors, files: Mapping[str, int]) -> int:
     missing = [(name, entries["location"]) for name, _, entries in places if entries["location"] not in files]
     if missing:
         raise _missing(missing)
-    for file in {entries["location"] for _, _, entries in places}:
+    used = {entries["location"] for _, _, entries in places}
+    if idle := sorted(set(files) - used):
+        raise Unfit("external_data_unsafe", f"Files are declared that no tensor is kept in: {listed(idle)}.")
+    for file in used:
         _regular(file, files[file])
     return sum(_within(name, tensor, entries, files[entries["location"]]) for name, tensor, entries in places)
-
-
-def is_plain(name: str) -> bool:
-    """Tell whether `name` can stand for a file beside the graph, on any system, and for nothing else."""
-    return bool(_PLAIN.fullmatch(name)) and name not in _RESERVED and not re.match(r"[A-Za-z]:", name)
 
 
 def _is_external(tensor: TensorProto) -> bool:
@@ -60,7 +59,8 @@ def _missing(missing: list[tuple[str, str]]) -> Unfit:
     names = [name for name, _ in missing]
     files = sorted({_last_part(location) for _, location in missing} - {""})
     where = f" in {listed(files)}" if files else ""
-    return Unfit("external_data_missing", f"{len(names)} tensors are kept outside the file{where}: {listed(names)}.")
+    message = f"{len(names)} tensors are kept outside the file{where}: {listed(names)}."
+    return Unfit("external_data_missing", message, files=files[:MOST_FILES])
 
 
 def _last_part(location: str) -> str:

@@ -1,5 +1,6 @@
 """What is wrong with a model: reasons not to keep it, and findings about one that is kept."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from trtforge.contract.failures import CODES
@@ -8,11 +9,14 @@ Finding = dict[str, Any]  # the fields of `trtforge.contract.problem.Trouble`; p
 
 
 class Unfit(Exception):
-    """The file cannot be served as a model: a code of `trtforge.contract.failures` with a status, and what is wrong."""
+    """The file cannot be served as a model: a code of `trtforge.contract.failures` with a status, and what is wrong.
 
-    def __init__(self, code: str, message: str) -> None:
+    `files`: names of files that it needs and that are not declared.
+    """
+
+    def __init__(self, code: str, message: str, files: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code, self.message, self.files = code, message, list(files)
 
 
 def listed(names: list[str], most: int = 20) -> str:

@@ -45,6 +45,12 @@ class Store(Protocol):
 
     def has_model(self, digest: str) -> bool: ...
 
+    def model_size(self, digest: str) -> int | None:
+        """Return the bytes of a stored file of models, None when it is not there."""
+
+    def open_model(self, digest: str) -> Path:
+        """Return where the file can be read; it need not be there."""
+
     def link_model(self, digest: str, path: Path) -> None:
         """Make the model readable at `path`, without copying where that can be. Raises `FileNotFoundError`."""
 

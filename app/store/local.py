@@ -76,6 +76,15 @@ class LocalStore:
     def has_model(self, digest: str) -> bool:
         return self._digest_path("models", digest).is_file()
 
+    def model_size(self, digest: str) -> int | None:
+        try:
+            return self.open_model(digest).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def open_model(self, digest: str) -> Path:
+        return self._digest_path("models", digest)
+
     def link_model(self, digest: str, path: Path) -> None:
         stored = self._digest_path("models", digest)
         if not stored.is_file():

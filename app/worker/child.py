@@ -186,7 +186,7 @@ def _inspect(request: InspectRequest, stop: threading.Event, scrub: Scrubber) ->
     try:
         return Inspected(inspect(request.model, request.max_opset, request.files))
     except Unfit as unfit:
-        return Refused(unfit.code, scrub(unfit.message, 1000))
+        return Refused(unfit.code, scrub(unfit.message, 1000), unfit.files)
 
 
 def _preflight(request: PreflightRequest, stop: threading.Event, scrub: Scrubber) -> Examined:

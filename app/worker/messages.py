@@ -147,6 +147,7 @@ class Refused:
 
     code: str
     message: str
+    files: list[str] = field(default_factory=list)  # that the model needs and that were not declared
     type: Literal["refused"] = "refused"
 
 

@@ -48,7 +48,10 @@ class Client:
     # ---- models and targets
 
     def upload(self, path: str | Path, progress: transfer.Moved | None = None) -> Model:
-        """Return the model of an .onnx file, sending it only if need be. `progress(sent, total)` in bytes."""
+        """Return the model of an .onnx file and the files of its weights beside it, sending what is not there.
+
+        `progress(sent, total)` in bytes, of one file after the other.
+        """
         return transfer.upload(self._connection, Path(path), progress)
 
     def model(self, digest: str) -> Model:

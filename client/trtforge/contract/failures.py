@@ -123,7 +123,22 @@ _LIST = (
         "Export with an opset that is named, or convert it.",
     ),
     Code(
-        "external_data_missing", 422, "The model keeps weights in other files.", "Save it as one self-contained file."
+        "external_data_missing",
+        422,
+        "The model keeps weights in other files.",
+        "Upload those files too, or save it as one file.",
+    ),
+    Code(
+        "files_missing",
+        409,
+        "Some files of this model are not here.",
+        "Upload those that are listed with `PUT /v1/files/{digest}`, then ask again.",
+    ),
+    Code(
+        "upload_offset",
+        409,
+        "The part does not begin where the upload stands.",
+        "Send the bytes from `have` on; HEAD of the same address tells it too.",
     ),
     Code(
         "external_data_unsafe",

@@ -1,6 +1,8 @@
 """Models: what was uploaded, known by one digest, inspected once."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from trtforge.contract.base import Asked, Digest, Instant, Wire
 from trtforge.contract.problem import Trouble
@@ -47,6 +49,27 @@ class Model(Inspection):
 
     def inspection(self) -> dict[str, Any]:
         return self.model_dump(include=set(Inspection.model_fields))
+
+
+class AskedFile(Asked):
+    name: str
+    digest: Digest
+    size: Annotated[int, Field(strict=True, ge=0)]  # bytes
+
+
+class FilesAsk(Asked):
+    """Body of `POST /v1/models`: a model whose files are here already."""
+
+    graph: str
+    files: Annotated[tuple[AskedFile, ...], Field(min_length=1)]
+
+
+class FileState(Wire):
+    """How much of a file is here."""
+
+    digest: Digest
+    have: int  # bytes
+    complete: bool
 
 
 class PreflightAsk(Asked):
