@@ -31,7 +31,7 @@ from app.worker.messages import Built, Probed
 from trtforge.contract.builds import TERMINAL, Failure, Submit, Submitted
 from trtforge.contract.engines import EngineSummary, Manifest, Timings
 from trtforge.contract.events import StoredEvent, read_event
-from trtforge.contract.models import Inspection, Tensor
+from trtforge.contract.models import Inspection, ModelFile, Tensor
 from trtforge.contract.spec import BuildOptions, BuildSpec
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -160,7 +160,7 @@ def scene(settings: Settings, clock: Clock | None = None) -> Scene:
     worker = new_id("wrk")
     parts.store.open_staging(worker)
     with parts.database.write() as tx:
-        models.add(tx, MODEL, 4, "model.onnx", WORDS, clock())
+        models.add(tx, MODEL, "model.onnx", [ModelFile(name="model.onnx", digest=MODEL, size=4)], WORDS, clock())
     return Scene(parts, clock, worker, register(parts, worker, PROBED))
 
 

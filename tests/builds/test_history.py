@@ -8,6 +8,7 @@ from app.domain.estimate import History, Past
 from tests.builds.chain import engine
 from tests.scene import ANYONE, MODEL, WORDS, Scene
 from trtforge.contract.builds import Submit
+from trtforge.contract.models import ModelFile
 from trtforge.contract.spec import BuildSpec
 
 
@@ -28,7 +29,14 @@ def history(scene: Scene, number: int = 99) -> History | None:
 def other_model(scene: Scene, number: int, nodes: int) -> str:
     digest = f"sha256:{number:064x}"
     with scene.parts.database.write() as tx:
-        models.add(tx, digest, 4, "m", WORDS.model_copy(update={"node_count": nodes}), scene.clock())
+        models.add(
+            tx,
+            digest,
+            "m",
+            [ModelFile(name="m", digest=digest, size=4)],
+            WORDS.model_copy(update={"node_count": nodes}),
+            scene.clock(),
+        )
     return digest
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Server, silero
+from tests.conftest import Server
 from tests.system.api import Api, assert_consistent, attempts_logged, child_of, children, eventually, gone, staged
 from tests.system.models import SLOW, relus
+from tests.worker.models import crasher
 
-CRASHES = "silero_vad_op18_ifless"
 CRASH_SPEC = {
     "profiles": [
         {
@@ -41,7 +41,8 @@ def test_a_killed_child_fails_its_build_and_only_that(calm: Api) -> None:
 
 
 def test_a_builder_that_crashes_is_remembered_then_quarantined_and_others_go_on(calm: Api) -> None:
-    model = calm.upload(silero(CRASHES))
+    crashing = crasher().SerializeToString()
+    model = calm.upload(crashing)
     first = calm.submit(model, CRASH_SPEC)
     assert first["disposition"] == "created"
     ended = calm.ended(first["build"]["id"])
@@ -66,7 +67,7 @@ def test_a_builder_that_crashes_is_remembered_then_quarantined_and_others_go_on(
     assert refused.json()["builds"] == [retried["build"]["id"], ended["id"]]
 
     fits = {"profiles": [{**CRASH_SPEC["profiles"][0], "input": {"min": [1, 64], "opt": [1, 512], "max": [1, 1024]}}]}
-    assert calm.built(silero(CRASHES), fits)["state"] == "succeeded"
+    assert calm.built(crashing, fits)["state"] == "succeeded"
     assert calm.http.get("/readyz").status_code == 200
     assert_consistent(calm)
 
