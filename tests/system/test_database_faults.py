@@ -22,6 +22,7 @@ from tests.system.soundness import assert_sound, eventually
 
 LOCKED = 13.0  # seconds: longer than a write waits for the lock of its process and then for SQLite's
 LEASE = 6  # seconds
+CONNECTIONS = 16  # that a process may have open at once
 
 
 class Pulse(threading.Thread):
@@ -92,7 +93,7 @@ def test_a_locked_sqlite_refuses_for_a_while_and_loses_nothing(lease: int, make_
         assert refused(api.http.delete(f"/v1/builds/{build}"))
     assert api.submit(model)["disposition"] == "created"
     ended = api.ended(build)
-    assert ended["state"] == "succeeded"
+    assert ended["state"] == "succeeded", ended
     if lease > LOCKED:
         assert ended["attempt"] == 1
     eventually(lambda: api.get("/v1/builds", state="queued")["items"] == [], 30, "something stays queued")
@@ -137,8 +138,10 @@ def test_a_postgres_that_restarts_is_waited_for(
 
 def test_without_a_free_connection_the_database_counts_as_busy(postgres_url: str) -> None:
     database = Database(postgres_url)
-    with ExitStack() as all_of_them, pytest.raises(Busy, match="every connection is in use"):
-        for _ in range(100):
+    with ExitStack() as all_of_them:
+        for _ in range(CONNECTIONS):
             all_of_them.enter_context(database.read())
+        with pytest.raises(Busy, match="every connection is in use"):
+            database.ping()
     database.ping()
     database.close()
