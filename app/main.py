@@ -16,7 +16,7 @@ from app.builds.feed import Feeds
 from app.builds.parts import Parts, utc_now
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
-from app.builds.register import register, unregister
+from app.builds.register import forget_workers, register
 from app.builds.supervise import Supervisor
 from app.builds.upload import Uploads
 from app.db import migrate
@@ -62,7 +62,7 @@ class Running:
             self.parts.store.open_staging(owner)
             self._owner = owner
             recover(self.parts)
-            self.parts.store.sweep()
+            forget_workers(self.parts, self.parts.store.sweep())
 
     async def start(self) -> None:
         """Begin to work."""
@@ -112,7 +112,7 @@ class Running:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._worker:
-            await asyncio.to_thread(unregister, self.parts, self._worker)
+            await asyncio.to_thread(forget_workers, self.parts, [self._worker])
         self.parts.store.close()
         self.parts.database.close()
 
