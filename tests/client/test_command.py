@@ -45,6 +45,7 @@ def test_help_lists_every_command_and_the_exit_codes():
     assert ended.exit_code == 0
     for name in (
         "build",
+        "doctor",
         "watch",
         "show",
         "builds",

@@ -66,7 +66,7 @@ def build(
     A second Ctrl-C leaves at once.
     """
     ask = _submit(
-        profiles=_profiles(low or [], best or [], high or [], fixed or [], profile or []),
+        profiles=profiles_given(low or [], best or [], high or [], fixed or [], profile or []),
         spec={"optimization_level": optimization_level, "precision": precision, "workspace_bytes": _bytes(workspace)},
         target={"builder": builder, "compute_capabilities": tuple(compute_capability) if compute_capability else None},
         options={
@@ -121,9 +121,10 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _profiles(
+def profiles_given(
     low: Shapes, best: Shapes, high: Shapes, fixed: Shapes, profile: Shapes
 ) -> tuple[OptimizationProfile, ...]:
+    """Return the profiles that the options of a command describe."""
     try:
         return (*read_profiles(low, best, high, fixed), *map(read_json, profile))
     except ValueError as error:
