@@ -20,6 +20,7 @@ LATER = "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3))  # in pieces, so that thi
 ROUTES = {
     ("PUT", "/v1/models/{digest}"),
     ("GET", "/v1/models/{digest}"),
+    ("POST", "/v1/models/{digest}/preflight"),
     ("GET", "/v1/targets"),
     ("POST", "/v1/builds"),
     ("GET", "/v1/builds"),
