@@ -9,6 +9,7 @@ from uuid import uuid4
 from trtforge import transfer
 from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
+from trtforge.contract.compare import EngineDiff
 from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
 from trtforge.contract.events import Event
 from trtforge.contract.models import Model
@@ -131,6 +132,10 @@ class Client:
 
     def manifest(self, engine_key: str) -> Manifest:
         return Manifest.model_validate_json(self._get(f"/v1/engines/{engine_key}"))
+
+    def diff(self, a: str, b: str) -> EngineDiff:
+        """Return in what engine `b` is not like engine `a`."""
+        return EngineDiff.model_validate_json(self._get(f"/v1/engines/{a}/diff/{b}"))
 
     def ready(self, engine_key: str) -> bool:
         """Say whether the engine can be fetched now; False while it is being built. Unknown keys raise `not_found`."""

@@ -18,6 +18,7 @@ _OURS = {
     "show": ("trtforge.cli.look:show", "Show a build or an engine's manifest."),
     "builds": ("trtforge.cli.look:builds", "List builds, newest first."),
     "engines": ("trtforge.cli.look:engines", "List engines, newest first."),
+    "diff": ("trtforge.cli.find:diff", "Say why two engines differ."),
     "targets": ("trtforge.cli.look:targets", "List what the service can build for."),
     "log": ("trtforge.cli.look:log", "Print the builder's log of a build."),
     "cancel": ("trtforge.cli.act:cancel", "Stop a build."),
