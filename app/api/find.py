@@ -4,13 +4,21 @@ from fastapi import APIRouter
 
 from app.api.models import DigestPath
 from app.api.service import Asking, Service, Wired
+from app.builds.resolve import resolve
 from app.db import engines
 from app.domain.comparison import compare
 from app.errors import Refused
 from trtforge.contract.compare import EngineDiff
 from trtforge.contract.engines import Manifest
+from trtforge.contract.resolve import Resolve, Resolved
 
 router = APIRouter(prefix="/v1/engines", tags=["engines"])
+
+
+@router.post("/resolve", responses={404: {"description": "None fits; near misses and what to submit."}})
+def post_resolve(asked: Resolve, wired: Wired, _: Asking) -> Resolved:
+    """Return the engine that the asking machine can take, and why the others were refused."""
+    return resolve(wired.parts, asked)
 
 
 @router.get("/{a}/diff/{b}")

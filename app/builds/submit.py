@@ -8,6 +8,7 @@ from typing import Any
 from app.builds.bus import QUEUE
 from app.builds.decide import Decision, Wanted, decide
 from app.builds.fallback import fall_back, merged
+from app.builds.nearest import with_nearest
 from app.builds.parts import Caller, Parts
 from app.builds.views import build_view
 from app.db import builds, engines, models, requests, targets
@@ -34,6 +35,10 @@ def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | N
 
     With an `idempotency_key` that came before the first answer's request is answered again, as it stands now.
     """
+    return with_nearest(parts, _submit(parts, asked, caller, idempotency_key, body))
+
+
+def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | None, body: bytes) -> Submitted:
     digest = "sha256:" + hashlib.sha256(body).hexdigest()
     if idempotency_key and (again := _replayed(parts, caller, idempotency_key, digest)):
         return again

@@ -29,7 +29,10 @@ INSPECTION = Inspection(
     node_count=1,
     parameter_bytes=0,
     operators={"Relu": 1},
-    inputs=(Tensor(name="x", dtype="float32", shape=(None, 3), axes=("n", None)),),
+    inputs=(
+        Tensor(name="x", dtype="float32", shape=(None, 3), axes=("n", None)),
+        Tensor(name="ids", dtype="int64", shape=(None,), axes=("m",)),
+    ),
     outputs=(),
 )
 

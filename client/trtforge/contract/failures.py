@@ -178,6 +178,12 @@ _LIST = (
         "operator",
         True,
     ),
+    Code(
+        "no_compatible_engine",
+        404,
+        "No engine of this model fits that machine under that policy.",
+        "Submit what stands under `submit`, or allow a looser policy.",
+    ),
     # how builds fail
     Code(
         "op_unsupported",
