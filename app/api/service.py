@@ -41,6 +41,14 @@ def caller(request: Request) -> Caller:
     return ADMIN
 
 
+def admin(request: Request) -> Caller:
+    """Return who asks. Raises `Refused`: unauthorized, forbidden."""
+    asking = caller(request)
+    if not asking.admin:
+        raise Refused("forbidden", "This needs scope admin.")
+    return asking
+
+
 def _same(given: str, right: str) -> bool:
     """Compare digests, so that neither length nor prefix shows in the time it takes."""
     return hmac.compare_digest(*(hashlib.sha256(s.encode()).digest() for s in (given, right)))
@@ -48,3 +56,4 @@ def _same(given: str, right: str) -> bool:
 
 Wired = Annotated[Service, Depends(service)]
 Asking = Annotated[Caller, Depends(caller)]
+Admin = Annotated[Caller, Depends(admin)]

@@ -36,6 +36,18 @@ def remove(tx: Tx, engine_key: str) -> None:
     tx.execute(delete(engines).where(engines.c.engine_key == engine_key))
 
 
+def pin(tx: Tx, engine_key: str, pinned: bool) -> bool:
+    """Keep an engine from being removed, or no longer; False when there is no such engine."""
+    changed = tx.execute(update(engines).where(engines.c.engine_key == engine_key).values(pinned=pinned))
+    return changed.rowcount == 1
+
+
+def remove_unpinned(tx: Tx, engine_key: str) -> bool:
+    """Remove an engine from the index, in one statement with the look at its pin; False: pinned, or not there."""
+    gone = tx.execute(delete(engines).where(engines.c.engine_key == engine_key, ~engines.c.pinned))
+    return gone.rowcount == 1
+
+
 _summary = (
     engines.c.engine_key,
     engines.c.model,

@@ -179,6 +179,19 @@ _LIST = (
         True,
     ),
     Code(
+        "engine_pinned",
+        409,
+        "The engine is pinned.",
+        "Take the pin away first with `DELETE /v1/engines/{key}/pin`.",
+    ),
+    Code(
+        "engine_busy",
+        409,
+        "The engine is being built or published.",
+        "Try again when that has ended.",
+        retryable=True,
+    ),
+    Code(
         "no_compatible_engine",
         404,
         "No engine of this model fits that machine under that policy.",
