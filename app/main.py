@@ -9,7 +9,7 @@ import structlog
 from fastapi import FastAPI
 
 import app as package
-from app.api import builds, engines, events, find, health, keep, middleware, models, problems, requests, targets
+from app.api import builds, engines, events, find, health, keep, middleware, models, names, problems, requests, targets
 from app.api.service import Service
 from app.builds.feed import Feeds
 from app.builds.parts import Parts
@@ -126,9 +126,10 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = running.service
     app.state.running = running
-    for room in (models, targets, builds, requests, events, find, engines, keep, health):
+    for room in (models, targets, builds, requests, events, find, engines, keep, names, health):
         app.include_router(room.router)
     app.include_router(engines.open_router)
+    app.include_router(names.open_router)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(middleware.RequestLog)
     problems.install(app)

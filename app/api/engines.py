@@ -13,6 +13,7 @@ from app.db import builds, engines
 from app.db.engines import EngineFilter
 from app.errors import Refused
 from trtforge.contract.base import Digest
+from trtforge.contract.builds import Build
 from trtforge.contract.engines import EnginePage, Manifest, PlanRef
 
 router = APIRouter(prefix="/v1", tags=["engines"])
@@ -59,7 +60,7 @@ def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: 
         engine = engines.find(tx, key)
     if engine is None:
         raise Refused("not_found", f"No engine {key}.")
-    return _plan(request, wired, engine.plan, later, immutable=False)
+    return send_plan(request, wired, engine.plan, later, immutable=False)
 
 
 @router.api_route("/plans/{digest}", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
@@ -71,10 +72,11 @@ def get_plan_by_digest(
         plan = engines.plan(tx, digest)
     if plan is None:
         raise Refused("not_found", f"No plan {digest}.")
-    return _plan(request, wired, plan, later, immutable=True)
+    return send_plan(request, wired, plan, later, immutable=True)
 
 
-def _plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
+def send_plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
+    """Return the bytes of a plan; a whole download is noted for retention."""
     path = wired.parts.store.open_plan(plan.digest)
     response = plan_response(request, path, plan.digest, plan.size, immutable=immutable)
     if request.method == "GET" and response.status_code == 200:
@@ -99,8 +101,13 @@ def engine_ready(key: DigestPath, wired: Wired) -> None:
         return
     if view is None:
         raise Refused("not_found", f"No engine {key}, and no build for it.")
+    raise being_built(view)
+
+
+def being_built(view: Build) -> Refused:
+    """Return the answer to a probe whose engine is on its way, with how far it is."""
     progress = view.progress.model_dump(mode="json") if view.progress else None
-    raise Refused(
+    return Refused(
         "unavailable",
         f"The engine is being built: {view.state}" + (f", {view.stage}." if view.stage else "."),
         retry_after=RETRY_AFTER,

@@ -42,7 +42,7 @@ def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | 
     digest = "sha256:" + hashlib.sha256(body).hexdigest()
     if idempotency_key and (again := _replayed(parts, caller, idempotency_key, digest)):
         return again
-    wanted = _check(parts, asked, caller)
+    wanted = check(parts, asked, caller)
     at = parts.now()
     with parts.database.write() as tx:
         request_id = new_id("req")
@@ -65,7 +65,8 @@ def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | 
     return answer
 
 
-def _check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
+def check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
+    """Return what would be built. Raises `Refused` with everything that is wrong."""
     with parts.database.read() as tx:
         model = models.find(tx, asked.model)
         known = targets.known(tx, parts.now() - timedelta(seconds=parts.settings.lease_s))

@@ -13,9 +13,13 @@ from trtforge.contract.compare import EngineDiff
 from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
 from trtforge.contract.events import Event
 from trtforge.contract.models import Model
+from trtforge.contract.names import Name, NameHistory, NamePage, Want
+from trtforge.contract.resolve import Resolve, Resolved
 from trtforge.contract.target import Targets
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.stream import Follower
+
+_JSON = {"Content-Type": "application/json"}
 
 
 class Client:
@@ -136,6 +140,45 @@ class Client:
     def diff(self, a: str, b: str) -> EngineDiff:
         """Return in what engine `b` is not like engine `a`."""
         return EngineDiff.model_validate_json(self._get(f"/v1/engines/{a}/diff/{b}"))
+
+    def resolve(self, want: Resolve) -> Resolved:
+        """Return the engine that a machine can take. Raises `no_compatible_engine` with the near misses."""
+        body = want.model_dump_json(exclude_unset=True)
+        answer = self._connection.insist("POST", "/v1/engines/resolve", content=body, headers=_JSON)
+        return Resolved.model_validate_json(answer.content)
+
+    def pin(self, engine_key: str, pinned: bool = True) -> None:
+        """Keep an engine from being removed, or no longer."""
+        self._connection.insist("PUT" if pinned else "DELETE", f"/v1/engines/{engine_key}/pin")
+
+    def remove(self, engine_key: str) -> None:
+        """Remove an engine. Refused (`engine_pinned`, `engine_busy`) while it is pinned or its key is being built."""
+        self._connection.send("DELETE", f"/v1/engines/{engine_key}")
+
+    # ---- names
+
+    def names(self, page_size: int | None = None) -> Iterator[Name]:
+        """Yield names, newest first, page after page."""
+        asked: dict[str, str | int | None] = {"limit": page_size}
+        for raw in self._pages("/v1/names", asked):
+            page = NamePage.model_validate_json(raw)
+            yield from page.items
+            asked["cursor"] = page.next_cursor
+
+    def name(self, name: str) -> Name:
+        return Name.model_validate_json(self._get(f"/v1/names/{name}"))
+
+    def name_history(self, name: str) -> NameHistory:
+        return NameHistory.model_validate_json(self._get(f"/v1/names/{name}/history"))
+
+    def set_name(self, name: str, want: Want) -> Name:
+        """Let a name stand for `want`, for everyone from then on."""
+        body = want.model_dump_json(exclude_unset=True)
+        answer = self._connection.insist("PUT", f"/v1/names/{name}", content=body, headers=_JSON)
+        return Name.model_validate_json(answer.content)
+
+    def remove_name(self, name: str) -> None:
+        self._connection.send("DELETE", f"/v1/names/{name}")
 
     def ready(self, engine_key: str) -> bool:
         """Say whether the engine can be fetched now; False while it is being built. Unknown keys raise `not_found`."""

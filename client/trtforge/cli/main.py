@@ -19,6 +19,8 @@ _OURS = {
     "builds": ("trtforge.cli.look:builds", "List builds, newest first."),
     "engines": ("trtforge.cli.look:engines", "List engines, newest first."),
     "diff": ("trtforge.cli.find:diff", "Say why two engines differ."),
+    "resolve": ("trtforge.cli.find:resolve", "Find the engine a machine can take, and why others are refused."),
+    "name": ("trtforge.cli.name:name", "Set, show and list names that pods can hold for an engine."),
     "targets": ("trtforge.cli.look:targets", "List what the service can build for."),
     "log": ("trtforge.cli.look:log", "Print the builder's log of a build."),
     "cancel": ("trtforge.cli.act:cancel", "Stop a build."),
