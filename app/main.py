@@ -9,9 +9,24 @@ import structlog
 from fastapi import FastAPI
 
 import app as package
-from app.api import builds, engines, events, find, health, keep, middleware, models, names, problems, requests, targets
+from app.api import (
+    builds,
+    engines,
+    events,
+    find,
+    health,
+    keep,
+    middleware,
+    models,
+    names,
+    problems,
+    requests,
+    schemas,
+    targets,
+)
 from app.api.service import Service
 from app.builds.feed import Feeds
+from app.builds.manifests import Manifests
 from app.builds.parts import Parts
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
@@ -39,7 +54,7 @@ class Running:
         self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"))
         self.feeds = Feeds(self.parts)
         self.readiness = Readiness(self.parts, self._worker_trouble)
-        self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)
+        self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness, Manifests(self.parts))
         self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
@@ -126,7 +141,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = running.service
     app.state.running = running
-    for room in (models, targets, builds, requests, events, find, engines, keep, names, health):
+    for room in (models, targets, builds, requests, events, find, engines, keep, names, schemas, health):
         app.include_router(room.router)
     app.include_router(engines.open_router)
     app.include_router(names.open_router)

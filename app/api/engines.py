@@ -44,10 +44,9 @@ def list_engines(
 
 
 @router.get("/engines/{key}", response_model=Manifest)
-def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
+async def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
     """Return the manifest."""
-    with wired.parts.database.read() as tx:
-        manifest = engines.manifest(tx, key)
+    manifest = await wired.manifests.get(key)
     if manifest is None:
         raise Refused("not_found", f"No engine {key}.")
     return Response(manifest, media_type="application/json")

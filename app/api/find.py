@@ -5,7 +5,6 @@ from fastapi import APIRouter
 from app.api.models import DigestPath
 from app.api.service import Asking, Service, Wired
 from app.builds.resolve import resolve
-from app.db import engines
 from app.domain.comparison import compare
 from app.errors import Refused
 from trtforge.contract.compare import EngineDiff
@@ -22,14 +21,13 @@ def post_resolve(asked: Resolve, wired: Wired, _: Asking) -> Resolved:
 
 
 @router.get("/{a}/diff/{b}")
-def get_diff(a: DigestPath, b: DigestPath, wired: Wired, _: Asking) -> EngineDiff:
+async def get_diff(a: DigestPath, b: DigestPath, wired: Wired, _: Asking) -> EngineDiff:
     """Answer why two engines differ, in groups."""
-    return compare(_manifest(wired, a), _manifest(wired, b))
+    return compare(await _manifest(wired, a), await _manifest(wired, b))
 
 
-def _manifest(wired: Service, key: str) -> Manifest:
-    with wired.parts.database.read() as tx:
-        found = engines.manifest(tx, key)
+async def _manifest(wired: Service, key: str) -> Manifest:
+    found = await wired.manifests.get(key)
     if found is None:
         raise Refused("not_found", f"No engine {key}.")
     return Manifest.model_validate_json(found)

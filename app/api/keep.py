@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from app.api.models import DigestPath
 from app.api.service import Admin, Asking, Service, Wired
+from app.builds.parts import in_thread
 from app.builds.removal import remove
 from app.db import engines
 from app.errors import Refused
@@ -24,9 +25,12 @@ def delete_pin(key: DigestPath, wired: Wired, _: Asking) -> None:
 
 
 @router.delete("/{key}", status_code=204)
-def delete_engine(key: DigestPath, wired: Wired, _: Admin) -> None:
+async def delete_engine(key: DigestPath, wired: Wired, _: Admin) -> None:
     """Remove an engine; its bytes stay while another engine has them, and whoever downloads them gets them whole."""
-    remove(wired.parts, key)
+    try:
+        await in_thread(lambda: remove(wired.parts, key))
+    finally:
+        wired.manifests.forget(key)
 
 
 def _pin(wired: Service, key: str, pinned: bool) -> None:

@@ -20,7 +20,7 @@ open_router = APIRouter(prefix="/v1/names", tags=["names"])  # needs no token
 NamePath = Annotated[str, Path(pattern=NAME, examples=["detector"])]
 
 
-def machine(
+async def machine(
     gpu: str | None = None,
     driver: str | None = None,
     compute_capability: Annotated[str | None, Query(pattern=r"^\d{1,4}\.\d{1,4}$")] = None,

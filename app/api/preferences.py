@@ -14,7 +14,7 @@ MOST_WAIT = 60.0  # seconds
 _WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*"?(\d{1,6})"?')
 
 
-def wait_seconds(
+async def wait_seconds(
     response: Response,
     prefer: Annotated[str | None, Header(description="`wait=N`: answer after N ≤ 60 s at most.")] = None,
 ) -> float:

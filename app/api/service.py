@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.builds.feed import Feeds
+from app.builds.manifests import Manifests
 from app.builds.parts import Caller, Parts
 from app.builds.readiness import Readiness
 from app.builds.upload import Uploads
@@ -23,16 +24,17 @@ class Service:
     feeds: Feeds
     uploads: Uploads
     readiness: Readiness
+    manifests: Manifests
 
 
-def service(request: Request) -> Service:
+async def service(request: Request) -> Service:  # async: a plain function would cost a hop to a thread each time
     wired: Service = request.app.state.service
     return wired
 
 
-def caller(request: Request) -> Caller:
+async def caller(request: Request, wired: Annotated[Service, Depends(service)]) -> Caller:
     """Return who asks. Raises `Refused`: unauthorized."""
-    token = service(request).parts.settings.admin_token
+    token = wired.parts.settings.admin_token
     if token is None:
         return ANYONE
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -41,9 +43,8 @@ def caller(request: Request) -> Caller:
     return ADMIN
 
 
-def admin(request: Request) -> Caller:
+async def admin(asking: Annotated[Caller, Depends(caller)]) -> Caller:
     """Return who asks. Raises `Refused`: unauthorized, forbidden."""
-    asking = caller(request)
     if not asking.admin:
         raise Refused("forbidden", "This needs scope admin.")
     return asking
