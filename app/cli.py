@@ -64,7 +64,7 @@ def serve(
         app = create_app(settings)
         app.state.running.open()
         listening = _listen(settings)
-    except (NotReady, Busy, StoreFull, StoreUnusable) as error:
+    except (NotReady, Busy, StoreFull, StoreUnusable, OSError) as error:
         _give_up(str(error))
     shown = f"http://{_shown(listening)}"
     print(json.dumps({"event": "listening", "url": shown}), file=sys.stderr, flush=True)

@@ -68,6 +68,7 @@ class Running:
         """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
         if self._owner is None:
             self.parts.database.claim_server()
+            self.parts.database.ping()
             migrate.upgrade(self.parts.database)
             owner = new_id("wrk")
             self.parts.store.open_staging(owner)
@@ -146,6 +147,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(engines.open_router)
     app.include_router(names.open_router)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)
     problems.install(app)
     return app

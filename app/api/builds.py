@@ -7,6 +7,7 @@ from fastapi.responses import PlainTextResponse
 
 from app.api.preferences import Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
+from app.api.strict import StrictRoute
 from app.builds import stopping
 from app.builds.nearest import with_nearest
 from app.builds.parts import in_thread
@@ -18,7 +19,7 @@ from app.errors import Refused
 from trtforge.contract.base import Digest
 from trtforge.contract.builds import TERMINAL, Build, BuildPage, Reason, State, Submit, Submitted
 
-router = APIRouter(prefix="/v1/builds", tags=["builds"])
+router = APIRouter(prefix="/v1/builds", tags=["builds"], route_class=StrictRoute)
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 

@@ -76,3 +76,17 @@ class BodyLimit:
             return message
 
         await self._app(scope, counted, send)
+
+
+class PlainAddress:
+    """Refuse addresses with a NUL, which no id has and a database cannot compare."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
+            refused = Refused("invalid_request", "The address holds a NUL character.", remedy="Leave it out.")
+            await problem(refused, scope["path"])(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)

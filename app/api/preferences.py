@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Header, Response
@@ -40,8 +40,11 @@ def read_cursor(text: str | None) -> tuple[datetime, str] | None:
         return None
     try:
         at, _, id_ = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition(" ")
-        return datetime.fromisoformat(at), id_
-    except (ValueError, binascii.Error) as error:
+        place = datetime.fromisoformat(at)
+        if place.tzinfo is None or "\0" in id_:
+            raise ValueError("not a place")
+        return place.astimezone(UTC), id_
+    except (ValueError, OverflowError, binascii.Error) as error:
         raise Refused(
             "invalid_request", "The cursor is not one of this service.", remedy="Start over without it."
         ) from error

@@ -6,13 +6,14 @@ from fastapi import APIRouter, Body
 
 from app.api.preferences import Wait
 from app.api.service import Asking, Service, Wired
+from app.api.strict import StrictRoute
 from app.builds import stopping
 from app.builds.parts import in_thread
 from app.builds.views import find_request
 from app.errors import Refused
 from trtforge.contract.builds import Reason, Request
 
-router = APIRouter(prefix="/v1/requests", tags=["requests"])
+router = APIRouter(prefix="/v1/requests", tags=["requests"], route_class=StrictRoute)
 
 
 @router.get("/{request_id}")

@@ -23,16 +23,18 @@ def recover(parts: Parts) -> int:
     """Look at every running build; return how many were taken back. Raises `Busy`."""
     with parts.database.read() as tx:
         running = builds.running(tx)
-        here = {w.id for w in targets.workers_known(tx) if w.host == socket.gethostname()}
-    taken = sum(_take_back(parts, build) for build in running if _lost(parts, build, here))
+        hosts = {w.id: w.host for w in targets.workers_known(tx)}  # after the builds: who claims is known before
+    taken = sum(_take_back(parts, build) for build in running if _lost(parts, build, hosts))
     if taken:
         parts.bus.notify(QUEUE)
     return taken
 
 
-def _lost(parts: Parts, build: BuildRow, here: set[str]) -> bool:
-    """A worker of this host is dead when its lock is free; any other when its lease has run out."""
-    if build.worker in here and not parts.store.owner_alive(build.worker):
+def _lost(parts: Parts, build: BuildRow, hosts: dict[str, str]) -> bool:
+    """A worker that signed off is gone, one of this host when its lock is free, any other when its lease has run out."""
+    if build.worker is None or build.worker not in hosts:
+        return True
+    if hosts[build.worker] == socket.gethostname() and not parts.store.owner_alive(build.worker):
         return True
     return build.lease_until is not None and build.lease_until < parts.now()
 

@@ -31,9 +31,10 @@ class Upload:
         self._file: BinaryIO = os.fdopen(fd, "wb")
 
     def write(self, batch: bytes | bytearray | memoryview) -> None:
-        """Append and hash. Raises `StoreFull` or `StoreUnusable`; then only `abort` is left."""
+        """Append and hash; whoever opens the path next sees it. Raises `StoreFull`, `StoreUnusable`: then only `abort` is left."""
         with disk_errors():
             self._file.write(batch)
+            self._file.flush()
         self._sha.update(batch)
         self.size += len(batch)
 

@@ -62,6 +62,13 @@ def test_an_upload_is_private_until_it_is_kept(store):
     assert stat.S_IMODE(upload.path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("size", [1, 4096, 8193, 1 << 20])
+def test_what_was_written_can_be_read_before_it_is_kept(store, size):
+    upload = uploaded(store, CONTENT[:size])
+    assert upload.path.read_bytes() == CONTENT[:size]
+    upload.abort()
+
+
 def test_a_model_that_is_not_there(store):
     with pytest.raises(FileNotFoundError):
         store.link_model(DIGEST, store.scratch("b") / "m")

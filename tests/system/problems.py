@@ -1,0 +1,46 @@
+"""The one error shape, and that a refusal changed nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+import httpx
+
+from tests.system.api import PROBLEM, Api, Json, eventually, staged
+from trtforge.contract.failures import CODES
+
+MEMBERS = {"type", "title", "status", "code", "detail", "remedy", "instance", "errors"}
+
+
+def assert_problem(answer: httpx.Response, code: str) -> Json:
+    """Assert that an answer is the problem `code` in the one shape, and return it."""
+    assert answer.headers["content-type"] == PROBLEM, answer.text[:500]
+    body: Json = answer.json()
+    assert body.keys() >= MEMBERS
+    assert body["code"] == code, body
+    assert answer.status_code == body["status"] == CODES[code].status
+    assert body["title"]
+    assert HTTPStatus(answer.status_code)
+    assert body["detail"]
+    assert body["remedy"]
+    assert "Traceback" not in answer.text
+    assert body["instance"] == answer.request.url.path
+    for entry in body["errors"]:
+        assert entry.keys() == {"code", "where", "message", "remedy"}
+        assert entry["message"]
+        assert entry["remedy"]
+    return body
+
+
+@contextmanager
+def nothing_changes(api: Api) -> Iterator[None]:
+    """What is inside must leave builds, engines and staging as they were."""
+
+    def kept() -> list[object]:
+        return [api.get(path, limit=500) for path in ("/v1/builds", "/v1/engines")]
+
+    before = kept()
+    yield
+    assert kept() == before
+    eventually(lambda: staged(api.server.data) == [])
+    assert api.http.get("/readyz").status_code == 200
