@@ -142,7 +142,19 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = running.service
     app.state.running = running
-    for room in (models, targets, builds, requests, events, find, engines, keep, names, schemas, health):
+    for room in (
+        engines,
+        models,
+        targets,
+        builds,
+        requests,
+        events,
+        find,
+        keep,
+        names,
+        schemas,
+        health,
+    ):  # most asked first
         app.include_router(room.router)
     app.include_router(engines.open_router)
     app.include_router(names.open_router)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from app.api.download import plan_response
 from app.api.models import DigestPath
 from app.api.preferences import cursor, read_cursor
-from app.api.service import Asking, Service, Wired
+from app.api.service import Asking, Service, Wired, caller
 from app.builds.views import build_view
 from app.db import builds, engines
 from app.db.engines import EngineFilter
@@ -23,6 +23,17 @@ RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
 PLAN: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."}
 }
+
+
+@router.get("/engines/{key}", response_model=Manifest)
+async def get_engine(key: DigestPath, request: Request) -> Response:
+    """Return the manifest."""
+    wired: Service = request.app.state.service  # the most asked of all: resolving dependencies would double its cost
+    await caller(request, wired)
+    manifest = await wired.manifests.get(key)
+    if manifest is None:
+        raise Refused("not_found", f"No engine {key}.")
+    return Response(manifest, media_type="application/json")
 
 
 @router.get("/engines")
@@ -41,15 +52,6 @@ def list_engines(
     items = tuple(found[:limit])
     more = cursor(items[-1].created_at, items[-1].engine_key) if len(found) > limit else None
     return EnginePage(items=items, next_cursor=more)
-
-
-@router.get("/engines/{key}", response_model=Manifest)
-async def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
-    """Return the manifest."""
-    manifest = await wired.manifests.get(key)
-    if manifest is None:
-        raise Refused("not_found", f"No engine {key}.")
-    return Response(manifest, media_type="application/json")
 
 
 @router.api_route("/engines/{key}/plan", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
