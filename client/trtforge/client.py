@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from trtforge import transfer
+from trtforge import download, transfer
 from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
 from trtforge.contract.compare import EngineDiff
@@ -16,6 +16,7 @@ from trtforge.contract.models import Model
 from trtforge.contract.names import Name, NameHistory, NamePage, Want
 from trtforge.contract.resolve import Resolve, Resolved
 from trtforge.contract.target import Targets
+from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.stream import Follower
 
@@ -49,7 +50,7 @@ class Client:
 
     # ---- models and targets
 
-    def upload(self, path: str | Path, progress: transfer.Moved | None = None) -> Model:
+    def upload(self, path: str | Path, progress: Moved | None = None) -> Model:
         """Return the model of an .onnx file, sending it only if need be. `progress(sent, total)` in bytes."""
         return transfer.upload(self._connection, Path(path), progress)
 
@@ -190,13 +191,14 @@ class Client:
             raise
         return True
 
-    def fetch(self, engine_key: str, path: str | Path, progress: transfer.Moved | None = None) -> Manifest:
+    def fetch(self, engine_key: str, path: str | Path, progress: Moved | None = None) -> Manifest:
         """Put the plan of an engine at `path`, verified, whole or not at all, and return its manifest.
 
+        What a call before this one left after a cut is gone on with, in another process too.
         Raises `PlanMismatch` when the bytes are not those the manifest names.
         """
         manifest = self.manifest(engine_key)
-        transfer.fetch(self._connection, f"/v1/engines/{engine_key}/plan", manifest.plan, Path(path), progress)
+        download.fetch(self._connection, f"/v1/engines/{engine_key}/plan", manifest.plan, Path(path), progress)
         return manifest
 
     # ---- service

@@ -136,7 +136,9 @@ class Order:
         try:
             manifest = self._fetch(key, goal) if goal else self._client.manifest(key)
         except KeyboardInterrupt:
-            complain(f"Interrupted; nothing was kept here. The engine stays on the service: trtforge fetch {key}")
+            complain(
+                f"Interrupted. The engine stays on the service; this goes on where it stopped: trtforge fetch {key} -o {plain(goal or '')}"
+            )
             return replace(self._outcome, engine_key=key)
         self._say(summary(manifest))
         if served.fallback:
