@@ -42,16 +42,19 @@ def allows(policy: Policy, needs: Policy | None) -> bool:
 
 
 def _objections(have: Target, machine: TargetSelector) -> Iterator[Objection]:
-    portable = have.gpu is None
+    yield from _version_and_system(have, machine)
+    yield from _portable(have, machine) if have.gpu is None else _bound(have, machine)
+
+
+def _version_and_system(have: Target, machine: TargetSelector) -> Iterator[Objection]:
     for field in ("os", "arch"):
         yield from _same(have, machine, field, None, f"a plan is made for one {field}")
     if machine.builder in (None, have.builder):
         yield from _same(have, machine, "builder_version", None, EXACT_VERSION)
     else:
-        needs: Policy | None = "portable" if portable else None
+        needs: Policy | None = "portable" if have.gpu is None else None
         why = f"the machine needs the runtime of {have.builder} {have.builder_version} for it"
         yield _against(have, machine, "builder", needs, why)
-    yield from _portable(have, machine) if portable else _bound(have, machine)
 
 
 def _portable(have: Target, machine: TargetSelector) -> Iterator[Objection]:
@@ -105,7 +108,7 @@ def _against(have: Target, machine: TargetSelector, field: str, needs: Policy | 
 def to_build_for(machine: TargetSelector, known: Sequence[KnownTarget]) -> TargetSelector:
     """Return the target to submit for an engine that `machine` can take; its own words when no known target fits."""
     for one in known:
-        if one.capabilities.portable and machine.builder in (None, one.target.builder):
+        if one.capabilities.portable and not any(_version_and_system(one.target, machine)):
             asked = set(machine.compute_capabilities or ())
             shared = asked <= set(one.target.compute_capabilities)  # then many machines share the engine
             if shared or asked <= set(one.capabilities.compute_capabilities):

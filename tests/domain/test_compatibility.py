@@ -145,6 +145,8 @@ def test_what_to_build_for_a_machine():
     assert to_build_for(gpu, KNOWN) == TargetSelector(builder="tensorrt_rtx")
     ours = TargetSelector(builder="tensorrt", gpu="NVIDIA L40S", driver="580.1", compute_capabilities=("8.9",))
     assert to_build_for(ours, [RTX, L40S]) == TargetSelector(**L40S.target.model_dump())
+    older = TargetSelector(builder="tensorrt_rtx", builder_version="1.6", compute_capabilities=("8.9",))
+    assert to_build_for(older, KNOWN) == older  # a submit of that says which versions there are
     foreign = TargetSelector(builder="tensorrt", gpu="NVIDIA A10", driver="1")
     assert to_build_for(foreign, KNOWN) == foreign
 

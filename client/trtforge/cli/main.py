@@ -25,6 +25,7 @@ _OURS = {
     "log": ("trtforge.cli.look:log", "Print the builder's log of a build."),
     "cancel": ("trtforge.cli.act:cancel", "Stop a build."),
     "withdraw": ("trtforge.cli.act:withdraw", "Take back one request; the build goes on while others wait."),
+    "ensure": ("trtforge.cli.ensure:ensure", "Have the engine for this machine here; build it first if need be."),
     "fetch": ("trtforge.cli.act:fetch", "Fetch an engine's plan, verified."),
 }
 
