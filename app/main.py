@@ -28,6 +28,7 @@ from app.api.service import Service
 from app.builds.feed import Feeds
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts
+from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
 from app.builds.register import register, unregister
@@ -53,8 +54,11 @@ class Running:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"))
         self.feeds = Feeds(self.parts)
-        self.readiness = Readiness(self.parts, self._worker_trouble)
-        self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness, Manifests(self.parts))
+        uploads = Uploads(self.parts)
+        self.prebuild = Prebuild(self.parts, uploads)
+        self.readiness = Readiness(self.parts, self._worker_trouble, lambda: self.prebuild.trouble)
+        manifests = Manifests(self.parts)
+        self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild)
         self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
@@ -67,6 +71,7 @@ class Running:
     def open(self) -> None:
         """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
         if self._owner is None:
+            self.prebuild.open()
             self.parts.database.claim_server()
             self.parts.database.ping()
             migrate.upgrade(self.parts.database)
@@ -100,6 +105,7 @@ class Running:
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
+        self._loops.append(asyncio.create_task(self.prebuild.run()))
         log.info("worker_ready", worker=owner, builder=probed.builder, builder_version=probed.builder_version)
 
     async def drain(self) -> None:

@@ -41,6 +41,9 @@ class Settings(BaseSettings):
         Field(description="`postgresql://…` or `sqlite:///…`; SQLite in the data folder when left out."),
     ] = None
     admin_token: Annotated[SecretStr | None, Field(description="Bearer token with every right.")] = None
+    prebuild: Annotated[
+        Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
+    ] = None
     builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
     slots: Annotated[int, Field(ge=1, le=64, description="Builds at once on this machine.")] = Field(
         default_factory=_half_the_cpus

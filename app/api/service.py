@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from app.builds.feed import Feeds
 from app.builds.manifests import Manifests
 from app.builds.parts import Caller, Parts
+from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.upload import Uploads
 from app.errors import Refused
@@ -25,6 +26,7 @@ class Service:
     uploads: Uploads
     readiness: Readiness
     manifests: Manifests
+    prebuild: Prebuild
 
 
 async def service(request: Request) -> Service:  # async: a plain function would cost a hop to a thread each time
