@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 import app as package
 from app.api import (
@@ -24,6 +25,7 @@ from app.api import (
     schemas,
     targets,
 )
+from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
 from app.builds.manifests import Manifests
@@ -126,6 +128,12 @@ class Running:
         self.parts.database.close()
 
 
+class _App(FastAPI):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        note_server(scope, send)  # before the framework wraps `send`
+        await super().__call__(scope, receive, send)
+
+
 def create_app(settings: Settings) -> FastAPI:
     """Return the service as an ASGI app. Raises `NotReady` when the settings are unsafe."""
     running = Running(settings)
@@ -138,7 +146,7 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             await running.stop()
 
-    app = FastAPI(
+    app = _App(
         title="trtforge",
         version=package.__version__,
         description=package.__doc__ or "",

@@ -1,5 +1,6 @@
 """`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
@@ -79,11 +80,18 @@ def get_plan_by_digest(
 def send_plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
     """Return the bytes of a plan; a whole download is noted for retention."""
     path = wired.parts.store.open_plan(plan.digest)
-    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable)
+    accel = _accel(wired, path)
+    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable, accel=accel)
     if request.method == "GET" and response.status_code == 200:
         later.add_task(_note_fetch, wired, plan.digest)
         response.background = later
     return response
+
+
+def _accel(wired: Service, path: Path) -> str | None:
+    """Return where nginx finds the plan: its place in the store, below the address that the operator gave it."""
+    prefix = wired.parts.settings.accel_prefix
+    return f"{prefix}{path.parent.name}/{path.name}" if prefix else None
 
 
 def _note_fetch(wired: Service, digest: str) -> None:
