@@ -42,6 +42,7 @@ def plan_response(
     name = f"{digest.removeprefix('sha256:')}.plan"
     if accel is not None and request.method == "GET":
         headers |= {"x-accel-redirect": accel, "content-disposition": f'attachment; filename="{name}"'}
+        del headers["accept-ranges"]  # nginx says it itself
         return Response(headers=headers, media_type="application/octet-stream")
     return _PlanFile(path, ranges, headers, name, found)
 

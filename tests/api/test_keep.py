@@ -146,3 +146,23 @@ def test_the_routes(kept: tuple[Server, list[Manifest]]):
     for method, path in (("PUT", "/pin"), ("DELETE", "/pin"), ("DELETE", ""), ("GET", "/plan")):
         gone = ask(server, method, f"/v1/engines/{large.engine_key}{path}", headers=admin)
         assert gone.status_code == 404
+
+
+def test_behind_nginx_only_the_address_of_the_bytes_is_sent(tmp_path: Path):
+    server, [one] = seeded(tmp_path / "data", SEEDS[:1], accel_prefix="/inside/")
+    server.start()
+    try:
+        address = f"/v1/engines/{one.engine_key}/plan"
+        tag = {"ETag": f'"{one.plan.digest}"'}
+        sent = ask(server, "GET", address)
+        where = sent.headers["X-Accel-Redirect"].removeprefix("/inside/")
+        assert (server.data / "store/plans" / where).read_bytes() == b"shared"
+        assert (sent.status_code, sent.content, sent.headers["ETag"]) == (200, b"", tag["ETag"])
+        assert ask(server, "GET", address, headers={"If-None-Match": tag["ETag"]}).status_code == 304
+        assert ask(server, "GET", address, headers={"Range": "bytes=99-"}).status_code == 416
+        head = ask(server, "HEAD", address)  # of these the service knows all
+        assert (head.headers["Content-Length"], "X-Accel-Redirect" in head.headers) == ("6", False)
+        (server.data / "store/plans" / where).unlink()
+        assert ask(server, "GET", address).status_code == 410
+    finally:
+        server.stop()
