@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench lock clean
+.PHONY: demo test check install serve bench soak docs lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -21,6 +21,12 @@ serve: install
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks
+
+docs: .venv/.test
+	$(BIN)/python -m tests.readme
+
+soak: .venv/.test
+	$(BIN)/python -m benchmarks.soak
 
 .venv/.service: requirements.lock pyproject.toml client/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trtforge needs Python 3.11 or newer: make PYTHON=python3.x")'

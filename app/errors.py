@@ -37,10 +37,6 @@ class LeaseLost(Exception):
     """This attempt no longer owns the build (requeued, claimed again, or ended): it may not write anything."""
 
 
-class Raced(Exception):
-    """Somebody changed the rows between our look and our lock: the transaction is rolled back; look again."""
-
-
 class Busy(Exception):
     """The database stayed locked for longer than a request may wait."""
 

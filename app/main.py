@@ -1,9 +1,10 @@
 """The one place where objects are wired: an app from settings, and what starts and stops with it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import structlog
 from fastapi import FastAPI
@@ -29,20 +30,22 @@ from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
 from app.builds.manifests import Manifests
-from app.builds.parts import Parts
+from app.builds.parts import Parts, utc_now
 from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
-from app.builds.register import register, unregister
+from app.builds.register import forget_workers, register
 from app.builds.supervise import Supervisor
 from app.builds.upload import Uploads
 from app.db import migrate
 from app.db.session import Database
 from app.domain.ids import new_id
+from app.errors import Busy
 from app.settings import Settings
 from app.store.local import LocalStore
 from app.worker.probe import BuilderUnusable, probe
 
+PROBE_AGAIN = 5.0  # seconds until a builder that could not report is asked again
 THREADS = 16  # for database and disk: more than cores, because they wait
 
 log = structlog.get_logger()
@@ -51,10 +54,10 @@ log = structlog.get_logger()
 class Running:
     """What lives between start and stop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, now: Callable[[], datetime] = utc_now) -> None:
         settings.check()
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"))
+        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
         self.feeds = Feeds(self.parts)
         uploads = Uploads(self.parts)
         self.prebuild = Prebuild(self.parts, uploads)
@@ -81,7 +84,7 @@ class Running:
             self.parts.store.open_staging(owner)
             self._owner = owner
             recover(self.parts)
-            self.parts.store.sweep()
+            forget_workers(self.parts, self.parts.store.sweep())
 
     async def start(self) -> None:
         """Begin to work."""
@@ -96,19 +99,28 @@ class Running:
     async def _start_worker(self, owner: str) -> None:
         """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
         settings = self.parts.settings
-        try:
-            probed = await probe(settings.builder, settings.probe_timeout_s)
-        except BuilderUnusable as error:
-            self._trouble = str(error)
-            log.error("builder_unusable", reason=str(error))
-            return
-        target_id = await asyncio.to_thread(register, self.parts, owner, probed)
-        self._worker = owner
+        while self._worker is None:
+            try:
+                probed = await probe(settings.builder, settings.probe_timeout_s)
+                target_id = await asyncio.to_thread(register, self.parts, owner, probed)
+                self._worker = owner
+            except (BuilderUnusable, Busy, OSError) as error:  # a killed child, a database away: it may pass
+                self._trouble = str(error)
+                log.error("builder_unusable", reason=str(error))
+                await asyncio.sleep(PROBE_AGAIN)
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
         self._loops.append(asyncio.create_task(self.prebuild.run()))
-        log.info("worker_ready", worker=owner, builder=probed.builder, builder_version=probed.builder_version)
+        log.info(
+            "worker_ready",
+            worker=owner,
+            builder=probed.builder,
+            builder_version=probed.builder_version,
+            landlock=probed.landlock,
+        )
+        if not probed.landlock:
+            log.warning("no_landlock", reason="children that read models are held by limits only")
 
     async def drain(self) -> None:
         """Take no more work, end or hand back what runs, then end the streams. Cancels are served meanwhile."""
@@ -123,7 +135,7 @@ class Running:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._worker:
-            await asyncio.to_thread(unregister, self.parts, self._worker)
+            await asyncio.to_thread(forget_workers, self.parts, [self._worker])
         self.parts.store.close()
         self.parts.database.close()
 

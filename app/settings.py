@@ -33,9 +33,10 @@ class Settings(BaseSettings):
     )
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8080
     data_dir: Annotated[Path, Field(description="Folder of the store and of the SQLite database.")] = Path("data")
-    lock_dir: Annotated[Path, Field(description="Folder of the device locks; must be local to this host.")] = Field(
-        default_factory=_host_local
-    )
+    lock_dir: Annotated[
+        Path,
+        Field(description="Folder of the device locks, local to this host; under the temporary folder when left out."),
+    ] = Field(default_factory=_host_local)
     database_url: Annotated[
         SecretStr | None,
         Field(description="`postgresql://…` or `sqlite:///…`; SQLite in the data folder when left out."),
@@ -52,9 +53,9 @@ class Settings(BaseSettings):
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
     builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
-    slots: Annotated[int, Field(ge=1, le=64, description="Builds at once on this machine.")] = Field(
-        default_factory=_half_the_cpus
-    )
+    slots: Annotated[
+        int, Field(ge=1, le=64, description="Builds at once on this machine; half the processors when left out.")
+    ] = Field(default_factory=_half_the_cpus)
     cancel_grace_s: Annotated[
         float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")
     ] = 5.0

@@ -21,17 +21,19 @@ STOP_S = 30.0
 class Service:
     """Runs while the context is open. `stop` is part of what is shown, so it is also a method."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder, self._settings = folder, settings
         self._log = folder / "service.log"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "trtforge", "serve", "--host", "127.0.0.1"]
         command += ["--port", str(self._port), "--data-dir", str(self._folder / "data")]
-        env = {name: value for name, value in os.environ.items() if not name.startswith("TRTFORGE_")}
+        # Locks of its own: another service on this machine must not be waited for.
+        ours = {"TRTFORGE_LOCK_DIR": str(self._folder / "locks")}
+        ours |= {f"TRTFORGE_{name.upper()}": value for name, value in self._settings.items()}
+        env = {name: value for name, value in os.environ.items() if not name.startswith("TRTFORGE_")} | ours
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         self._await_ready()
@@ -54,6 +56,14 @@ class Service:
                         raise RuntimeError(f"The service did not become ready (exit code {self.stop()}).") from error
                 sleep(0.05)
 
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> int:
         """Send SIGTERM and return the exit code; a service that does not end in `STOP_S` is killed (code -9)."""
         if self._process.poll() is None:
@@ -70,6 +80,12 @@ class Service:
             return ""
         lines = self._log.read_text(errors="replace").splitlines()[-20:]
         return "\n".join(line if len(line) <= 1000 else f"{line[:300]} … {line[-700:]}" for line in lines)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
 
 
 def light_model(name: str) -> Path:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ import httpx
 import psycopg
 import pytest
 
+TLS = False  # nothing here speaks it, and reading the certificates costs each client more than its requests
 START = 60.0  # seconds a server may take to become ready on a busy machine
 
 
@@ -46,6 +47,9 @@ def postgres() -> Iterator[str]:
 
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:
         server = get_server(Path(folder) / "cluster", cleanup_mode="delete")
+        with closing(psycopg.connect(server.get_uri(), autocommit=True)) as admin:
+            admin.execute("alter system set fsync = off")  # no test pulls the plug; each makes a database of its own
+            admin.execute("select pg_reload_conf()")
         yield server.get_uri()
         server.cleanup()
 
@@ -56,7 +60,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'trtforge.db'}"
         return
-    uri = request.getfixturevalue("postgres")
+    yield request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> Iterator[str]:
+    """An empty database of the real Postgres."""
+    uri = postgres
     name = f"t{uuid4().hex}"
     with closing(psycopg.connect(uri, autocommit=True)) as admin:
         admin.execute(f"create database {name}")
@@ -68,22 +78,29 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 class Server:
     """A real `trtforge serve` on a free port, with a data folder and locks of its own."""
 
-    def __init__(self, data: Path, **settings: str) -> None:
-        self.data, self.settings = data, settings
+    program: Sequence[str] = ("-m", "trtforge")
+
+    def __init__(self, data: Path, python: str = sys.executable, **settings: str) -> None:
+        self.data, self.python, self.settings = data, python, settings
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = data.parent / f"{data.name}.log"
+        self.lock_dir = Path(settings.get("lock_dir", data.parent / f"{data.name}-locks"))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, ready: bool = True) -> "Server":
         # PYTHONPATH and TRTFORGE_LOCK_DIR keep a checkout, and tests beside one another, apart
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRTFORGE_")}
-        ours = {"TRTFORGE_LOCK_DIR": str(self.data.parent / f"{self.data.name}-locks")}
+        ours = {"TRTFORGE_LOCK_DIR": str(self.lock_dir)}
         ours |= {f"TRTFORGE_{k.upper()}": v for k, v in self.settings.items()}
-        command = [sys.executable, "-m", "trtforge", "serve"]
+        if self.python != sys.executable:  # an environment of its own: nothing of this one
+            env.pop("PYTHONPATH", None)
+        command = [self.python, *self.program, "serve"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env | ours, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=env | ours, cwd=self.data.parent, start_new_session=True
+            )  # elsewhere: -m looks for packages in the working folder first
         if ready:
             self.until_ready()
         return self
@@ -94,7 +111,7 @@ class Server:
             assert self.process is not None
             assert self.process.poll() is None, self.log.read_text()
             try:
-                if httpx.get(f"{self.url}/readyz").status_code == 200:
+                if httpx.get(f"{self.url}/readyz", verify=TLS).status_code == 200:
                     return
             except httpx.TransportError:
                 pass

@@ -61,7 +61,7 @@ def list_builds(
     state: State | None = None,
     model: Digest | None = None,
     engine_key: Digest | None = None,
-    label: Annotated[str | None, Query(description="`key=value`", pattern=r"^[^=]+=")] = None,
+    label: Annotated[str | None, Query(description="`key=value`", pattern=r"^[^=\x00]+=[^\x00]*$")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor_: Annotated[str | None, Query(alias="cursor")] = None,
 ) -> BuildPage:

@@ -30,7 +30,7 @@ PLAN: dict[int | str, dict[str, Any]] = {
 async def get_engine(key: DigestPath, request: Request) -> Response:
     """Return the manifest."""
     wired: Service = request.app.state.service  # the most asked of all: resolving dependencies would double its cost
-    await caller(request, wired)
+    await caller(wired, request)
     manifest = await wired.manifests.get(key)
     if manifest is None:
         raise Refused("not_found", f"No engine {key}.")
@@ -55,7 +55,8 @@ def list_engines(
     return EnginePage(items=items, next_cursor=more)
 
 
-@router.api_route("/engines/{key}/plan", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+@router.get("/engines/{key}/plan", response_class=Response, responses=PLAN)
+@router.head("/engines/{key}/plan", response_class=Response, responses=PLAN, operation_id="head_plan")
 def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks) -> Response:
     """Return the plan of an engine; it may differ after the engine was deleted and built again."""
     with wired.parts.database.read() as tx:
@@ -65,7 +66,8 @@ def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: 
     return send_plan(request, wired, engine.plan, later, immutable=False)
 
 
-@router.api_route("/plans/{digest}", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+@router.get("/plans/{digest}", response_class=Response, responses=PLAN)
+@router.head("/plans/{digest}", response_class=Response, responses=PLAN, operation_id="head_plan_by_digest")
 def get_plan_by_digest(
     digest: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks
 ) -> Response:

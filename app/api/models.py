@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Body, Path, Request, Response
 from starlette.requests import ClientDisconnect
 
 from app.api.service import Asking, Wired
 from app.db import models
 from app.errors import Refused
-from trtforge.contract.models import Model
+from trtforge.contract.models import Model, Preflight, PreflightAsk
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -33,6 +33,14 @@ def get_model(digest: DigestPath, wired: Wired, _: Asking) -> Model:
     if model is None or not wired.parts.store.has_model(digest):
         raise Refused("not_found", f"No model {digest}.")
     return model
+
+
+@router.post("/{digest}/preflight")
+async def post_preflight(
+    digest: DigestPath, wired: Wired, _: Asking, asked: Annotated[PreflightAsk | None, Body()] = None
+) -> Preflight:
+    """Say what a build would fail on, without building: every check, the parser's verdict, the shape doctor."""
+    return await wired.uploads.preflight(digest, asked or PreflightAsk())
 
 
 def _length(request: Request) -> int | None:

@@ -29,12 +29,16 @@ class Service:
     prebuild: Prebuild
 
 
-async def service(request: Request) -> Service:  # async: a plain function would cost a hop to a thread each time
+async def service(request: Request) -> Service:
+    """Return the wired service. Asynchronous, as `caller` is: FastAPI gives a plain function a thread, a probe none."""
     wired: Service = request.app.state.service
     return wired
 
 
-async def caller(request: Request, wired: Annotated[Service, Depends(service)]) -> Caller:
+Wired = Annotated[Service, Depends(service)]
+
+
+async def caller(wired: Wired, request: Request) -> Caller:
     """Return who asks. Raises `Refused`: unauthorized."""
     token = wired.parts.settings.admin_token
     if token is None:
@@ -57,6 +61,5 @@ def _same(given: str, right: str) -> bool:
     return hmac.compare_digest(*(hashlib.sha256(s.encode()).digest() for s in (given, right)))
 
 
-Wired = Annotated[Service, Depends(service)]
 Asking = Annotated[Caller, Depends(caller)]
 Admin = Annotated[Caller, Depends(admin)]

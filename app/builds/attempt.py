@@ -75,7 +75,7 @@ class Attempt:
         self._steps: dict[int, int] = {}
         self._timing = Timing(monotonic())
         self._told_at: float | None = None
-        self._killed = False
+        self._killed_at: float | None = None
         self._last: said.Message | None = None
         self._counted = 0
         self._stage = "prepare"
@@ -95,10 +95,11 @@ class Attempt:
         child = await Child.spawn(request, self._folder, self._output.write)
         listening = asyncio.create_task(self._listen(child))
         try:
-            while not listening.done():
+            while not listening.done() and not self._outlived_its_kill():
                 await self._turn(child)
                 await self._pause(listening)
-            await self._until_exit(child)
+            if listening.done():
+                await self._until_exit(child)
         finally:
             listening.cancel()
             child.kill()
@@ -157,8 +158,8 @@ class Attempt:
         now = monotonic()
         if self._told_at is not None:
             child.stop()
-            if now - self._told_at > self._parts.settings.cancel_grace_s and not self._killed:
-                self._killed = True
+            if now - self._told_at > self._parts.settings.cancel_grace_s and self._killed_at is None:
+                self._killed_at = now
                 child.kill()
         if now - self._sampled >= SAMPLE_EVERY:
             self._sampled = now
@@ -218,6 +219,10 @@ class Attempt:
             raise LeaseLost
         self._renewed = now
 
+    def _outlived_its_kill(self) -> bool:
+        """Until it is gone it keeps its descriptors open, so waiting for the last word would be waiting for ever."""
+        return self._killed_at is not None and monotonic() - self._killed_at > self._unkillable_after
+
     async def _until_exit(self, child: Child) -> None:
         """It has said its last word; one that stays all the same is killed."""
         try:
@@ -247,13 +252,13 @@ class Attempt:
                 return Finished(built)
             case said.Failed() as why:
                 said_why = failure(why.code, why.message, stage=self._stage, native=why.native, **why.where)
-                return Broke(said_why)
+                return Broke(said_why.model_copy(update={"remedy": why.remedy}) if why.remedy else said_why)
         return Broke(self._silent_end(exit_))
 
     def _ended_by(self) -> EndedBy:
         if isinstance(self._last, said.Stopped):
             return self._last.by
-        return "killed" if self._killed else "between_stages"
+        return "killed" if self._killed_at is not None else "between_stages"
 
     def _silent_end(self, exit_: Exit) -> Failure:
         if exit_.signal == "SIGKILL":

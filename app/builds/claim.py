@@ -85,9 +85,7 @@ class Claims:
             if row is None:
                 return None
             builds.append(tx, row.id, row.attempt, [StageEntered(at=at, stage="prepare")], stage="prepare")
-            for request in requests.waiting_on(tx, row.id):
-                limit = timedelta(seconds=request.options["run_timeout_s"])
-                requests.set_deadline(tx, request.id, at + limit)
+            requests.set_deadlines(tx, row.id, "run_timeout_s", at)
             claimed = builds.find(tx, row.id)
         self._parts.bus.notify(build.id)
         return claimed

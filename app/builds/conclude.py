@@ -12,7 +12,7 @@ from app.db import builds
 from app.db.builds import BuildRow
 from app.db.session import Tx
 from app.domain.estimate import Past
-from app.errors import Busy, LeaseLost, Raced
+from app.errors import Busy, LeaseLost
 from trtforge.contract.builds import EndedBy, Failure
 from trtforge.contract.engines import Manifest
 from trtforge.contract.events import StageEntered, StoredEvent
@@ -28,8 +28,6 @@ async def persistently(parts: Parts, work: Callable[[], T]) -> T:
     while True:
         try:
             return await in_thread(work)
-        except Raced:
-            continue
         except Busy as error:
             if monotonic() > give_up:
                 raise LeaseLost from error
@@ -76,7 +74,7 @@ class Conclusion:
                 _ours(ending.give_back(tx, now, "the worker is shutting down", now.losses, before, at))
 
     def _still_ours(self, tx: Tx) -> BuildRow:
-        now = builds.find(tx, self._row.id)
+        now = builds.hold(tx, self._row.id)
         if now is None or now.state != "running" or now.attempt != self._row.attempt:
             raise LeaseLost
         return now

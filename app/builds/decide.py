@@ -48,13 +48,13 @@ def decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) 
     """Find or make what serves `wanted`, and count the request in. Raises `Refused`: quarantined."""
     key = wanted.engine_key
     while True:
-        if _is_cached(tx, parts, key):
-            return Decision("cached", None)
         if build := builds.live(tx, key):
             event = Joined(at=at, request_id=request_id)
-            if builds.join(tx, build.id, event, max(build.priority, wanted.priority)):
+            if builds.join(tx, build.id, event, wanted.priority):
                 return Decision("joined", builds.find(tx, build.id))
             continue  # it ended, or is being stopped, since we looked
+        if _is_cached(tx, parts, key):  # after the look for a live build, which may have succeeded a moment ago
+            return Decision("cached", None)
         if failed := _known_failure(tx, wanted, key):
             return Decision("known_failure", failed)
         fresh = _fresh(wanted, key, at)

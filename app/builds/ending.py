@@ -82,10 +82,17 @@ def end_stopped(tx: Tx, parts: Parts, build: BuildRow, ended_by: EndedBy, before
 
 
 def give_back(tx: Tx, build: BuildRow, reason: str, losses: int, before: Events, at: datetime) -> bool:
-    """Return a running build to the queue, for another attempt. False when the attempt lost the build already."""
+    """Return a running build that is held to the queue, for another attempt. False when the attempt lost it already.
+
+    One that was asked to stop must end instead: nobody takes it from the queue.
+    """
+    assert build.stop is None
     values = {"losses": losses, "worker": None, "lease_until": None, "started_at": None, "waiting_for": "worker"}
     events = [*before, Requeued(at=at, reason=reason)]
-    return builds.settle(tx, build.id, build.attempt, "queued", events, progress=None, **values) is not None
+    if not builds.settle(tx, build.id, build.attempt, "queued", events, progress=None, **values):
+        return False
+    requests.set_deadlines(tx, build.id, "queue_timeout_s", at)
+    return True
 
 
 def stop_queued(tx: Tx, build_id: str, stop: Stop) -> bool:

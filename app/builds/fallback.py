@@ -10,7 +10,7 @@ from app.db.requests import RequestRow
 from app.db.session import Tx
 from app.domain.differences import differences
 from app.domain.effective import effective
-from app.errors import Raced, Refused
+from app.errors import Refused
 from trtforge.contract.builds import Failure
 from trtforge.contract.engines import Manifest
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
@@ -25,10 +25,7 @@ def merged(first: BuildSpec, change: BuildSpec) -> BuildSpec:
 
 
 def fall_back(tx: Tx, parts: Parts, request: RequestRow, failed: BuildRow, why: Failure, at: datetime) -> None:
-    """Give a waiting request the next thing it said it would take, or end it as failed when nothing is left.
-
-    Raises `Raced` when the request ended meanwhile.
-    """
+    """Give a request that waits on `failed`, which is held, the next thing it said it would take, or end it as failed."""
     for step, wish in enumerate(request.options["fallback"][request.step :], request.step + 1):
         taken = (
             _existing(tx, parts, request, at)
@@ -44,7 +41,7 @@ def _build(
     tx: Tx, parts: Parts, request: RequestRow, failed: BuildRow, change: BuildSpec, step: int, at: datetime
 ) -> bool:
     wanted = _wanted(tx, request, failed, change)
-    if wanted.engine_key == failed.engine_key:  # no change: it would fail or run out of time again
+    if wanted.engine_key in builds.keys_of(tx, request.builds):  # it would fail or run out of time again
         return False
     try:
         decision = decide(tx, parts, wanted, request.id, at)
@@ -56,8 +53,7 @@ def _build(
             _serve(tx, request, wanted.engine_key, wanted.spec, asked, at)
         case Decision("created" | "joined", BuildRow() as build):
             limit = "run_timeout_s" if build.state == "running" else "queue_timeout_s"
-            if not requests.move(tx, request, build.id, step, at + timedelta(seconds=request.options[limit])):
-                raise Raced
+            requests.move(tx, request, build.id, step, at + timedelta(seconds=request.options[limit]))
         case _:
             return False  # it would fail too
     return True
@@ -95,8 +91,7 @@ def _existing(tx: Tx, parts: Parts, request: RequestRow, at: datetime) -> bool:
 
 def _serve(tx: Tx, request: RequestRow, key: str, have: EffectiveSpec, asked: EffectiveSpec, at: datetime) -> None:
     differs = [d.model_dump(mode="json") for d in differences(have, asked)]
-    if not requests.end(tx, request.id, "served", at, served_key=key, differs=differs):
-        raise Raced
+    requests.end(tx, request.id, "served", at, served_key=key, differs=differs)
 
 
 def note_fallbacks(tx: Tx, build_id: str, manifest: Manifest) -> None:

@@ -20,7 +20,7 @@ from app.db import builds, requests
 from app.db.events import StoredBody, events_after
 from app.errors import Busy, Refused
 from trtforge.contract.builds import TERMINAL, Progress
-from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot, Stalled
+from trtforge.contract.events import Draining, Heartbeat, PhaseProgress, PhaseStep, Snapshot, Stalled, Withdrawn
 
 POLL = 0.5  # seconds between looks when nothing wakes us: how late another process's event may come
 RECONNECT_AFTER = 2.0  # seconds a client should give a draining server
@@ -54,6 +54,7 @@ class Feed:
         self.ended = False
         self.closing = False
         self.watchers = 0
+        self.left: set[str] = set()  # requests that no longer wait for this build, though it may go on
         self._live: dict[str, tuple[int, Encoded]] = {}  # about what → (version, latest)
         self._steps: dict[int, int] = {}
         self._version = 0
@@ -68,9 +69,9 @@ class Feed:
                 wake.clear()
                 try:
                     await self._read()
+                    await self._look()
                 except Busy as error:
                     log.warning("feed_behind", build=self._build_id, reason=str(error))
-                await self._look()
                 if not self.ended:
                     await woken(wake, POLL)
 
@@ -84,6 +85,8 @@ class Feed:
         for event in await in_thread(read):
             self.stored.append(encode(event.type, event.body, event.seq))
             self.ended = self.ended or event.type in TERMINAL
+            if event.type == "withdrawn":
+                self.left.add(Withdrawn.model_validate_json(event.body).request_id)
         if len(self.stored) > have:
             self.turn()
 
@@ -218,13 +221,16 @@ class Feeds:
             assert row is not None
             return Snapshot(seq=row.last_seq, build=build_view(tx, self._parts, row))
 
-    async def until_ended(self, build_id: str, seconds: float) -> None:
-        """Return when the build has ended, `seconds` have passed, or the service drains. Raises `Refused`: too_many."""
+    async def until_ended(self, build_id: str, seconds: float, request_id: str | None = None) -> None:
+        """Return when the build has ended, `seconds` have passed, or the service drains. Raises `Refused`: too_many.
+
+        Also when `request_id` has left the build.
+        """
         self.admit()
         feed = self._enter(build_id)
         try:
             async with asyncio.timeout(seconds):
-                while not feed.ended and not feed.closing:
+                while not feed.ended and not feed.closing and request_id not in feed.left:
                     await feed.changed()
         except TimeoutError:
             pass
@@ -238,7 +244,7 @@ class Feeds:
             build_id = await in_thread(lambda: self._waits_on(request_id))
             if build_id in (None, waited_on) or (left := end - monotonic()) <= 0:
                 return
-            await self.until_ended(build_id, left)
+            await self.until_ended(build_id, left, request_id)
             waited_on = build_id
 
     def _waits_on(self, request_id: str) -> str | None:

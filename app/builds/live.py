@@ -64,8 +64,11 @@ class LiveBuild:
 
     @property
     def idle_s(self) -> float:
-        """Seconds in which the builder neither said nor computed anything."""
-        return monotonic() - self._last_sign
+        """Seconds in which the builder neither said nor computed anything, as far as it was looked at.
+
+        The time since the last sample does not count: when this process could not look, nobody knows.
+        """
+        return max(0.0, self._samples[-1][0] - self._last_sign) if self._samples else 0.0
 
     @property
     def activity(self) -> Activity | None:

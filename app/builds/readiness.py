@@ -13,7 +13,9 @@ LOOK_EVERY = 2.0  # seconds: how old an answer of /readyz may be
 class Readiness:
     """The checks by name, each with the reason why it fails, or None."""
 
-    def __init__(self, parts: Parts, worker: Callable[[], str | None], prebuild: Callable[[], str | None]) -> None:
+    def __init__(
+        self, parts: Parts, worker: Callable[[], str | None], prebuild: Callable[[], str | None] = lambda: None
+    ) -> None:
         """`worker` says why no builds can be taken here, `prebuild` which names are not ready yet; or None."""
         self._parts, self._worker, self._prebuild = parts, worker, prebuild
         self._checks: dict[str, str | None] = {"started": "the service is starting"}

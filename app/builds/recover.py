@@ -12,6 +12,7 @@ from app.builds.publish import whole_engine
 from app.db import builds, events, targets
 from app.db.builds import BuildRow
 from app.domain.states import MAX_LOSSES
+from app.errors import Busy, NotReady, StoreFull, StoreUnusable
 from app.worker.locks import read_holder, try_lock
 from trtforge.contract.engines import Manifest
 from trtforge.contract.events import PhaseFinished, PhaseId, StoredEvent
@@ -40,6 +41,15 @@ def _lost(parts: Parts, build: BuildRow, hosts: dict[str, str]) -> bool:
 
 
 def _take_back(parts: Parts, build: BuildRow) -> bool:
+    """One that cannot be taken now (its row or its lock is held, the store is away) waits for the next look."""
+    try:
+        return _taken(parts, build)
+    except (Busy, StoreFull, StoreUnusable, NotReady, OSError) as error:
+        log.warning("build_not_taken_back", build=build.id, reason=str(error))
+        return False
+
+
+def _taken(parts: Parts, build: BuildRow) -> bool:
     if build.stop:  # asked to stop and nobody there to do it; the fence keeps a late worker from publishing
         return _end(parts, build, None)
     path = parts.store.key_lock(build.engine_key)
@@ -56,7 +66,7 @@ def _take_back(parts: Parts, build: BuildRow) -> bool:
 def _end(parts: Parts, build: BuildRow, engine: Manifest | None) -> bool:
     at = parts.now()
     with parts.database.write() as tx:
-        now = builds.find(tx, build.id)
+        now = builds.hold(tx, build.id)
         if now is None or (now.state, now.attempt, now.lease_until) != ("running", build.attempt, build.lease_until):
             return False  # it ended, or its owner spoke again
         build = now

@@ -1,6 +1,5 @@
 """Who may stop a build, and how asking is recorded: DELETE, a request that leaves, a timeout. The end comes later."""
 
-from contextlib import suppress
 from datetime import datetime
 
 from app.builds.bus import QUEUE
@@ -12,7 +11,7 @@ from app.db.builds import BuildRow, Stop
 from app.db.requests import RequestRow
 from app.db.session import Tx
 from app.domain.states import LIVE
-from app.errors import Raced, Refused
+from app.errors import Refused
 from trtforge.contract.events import CancelRequested, Withdrawn
 
 SWEPT_AT_ONCE = 100  # overdue requests per look
@@ -37,7 +36,8 @@ def cancel(parts: Parts, build_id: str, caller: Caller, reason: str | None, forc
 
 
 def _stoppable(tx: Tx, build_id: str) -> BuildRow:
-    build = builds.find(tx, build_id)
+    """Return the build, held: whoever joins or ends it comes before us or after us."""
+    build = builds.hold(tx, build_id)
     if build is None:
         raise Refused("not_found", f"No build {build_id}.")
     if build.state not in LIVE:
@@ -56,15 +56,13 @@ def _others(tx: Tx, build_id: str, caller: Caller) -> int:
 
 
 def _stop(tx: Tx, build: BuildRow, stop: Stop) -> None:
-    """Stop a live build: at once while it is queued, by a flag once it runs."""
-    if build.state == "queued" and stop_queued(tx, build.id, stop):
-        return
-    asked = [CancelRequested(at=stop.at, by=stop.by, reason=stop.reason)] if stop.kind == "cancel" else []
-    if builds.ask_stop(tx, build.id, stop, asked):
-        return
-    now = _stoppable(tx, build.id)  # says why not: it ended or began to publish meanwhile
-    if not now.stop:
-        _stop(tx, now, stop)
+    """Stop a held build: at once while it is queued, by a flag once it runs."""
+    if build.state == "queued":
+        done = stop_queued(tx, build.id, stop)
+    else:
+        asked = [CancelRequested(at=stop.at, by=stop.by, reason=stop.reason)] if stop.kind == "cancel" else []
+        done = builds.ask_stop(tx, build.id, stop, asked)
+    assert done, build
 
 
 def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
@@ -72,45 +70,42 @@ def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
 
     Raises `Refused`: not_found, or already_ended when the request was answered.
     """
-    while True:
-        with suppress(Raced):
-            build_id = _withdraw(parts, request_id, reason)
-            break
-    if build_id:
-        _wake(parts, build_id)
-
-
-def _withdraw(parts: Parts, request_id: str, reason: str | None) -> str | None:
     with parts.database.write() as tx:
-        request = requests.find(tx, request_id)
+        request, build = _held(tx, request_id)
         if request is None:
             raise Refused("not_found", f"No request {request_id}.")
         if request.state == "withdrawn":
-            return None
-        if request.state != "waiting":
+            return
+        if request.state != "waiting" or build is None:
             raise Refused("already_ended", f"The request was {request.state} before.", state=request.state)
         stop = Stop("cancel", parts.now(), request.caller, reason or "the last request was withdrawn")
-        _leave(tx, parts, request, stop, reason)
-        return request.build_id
+        _leave(tx, parts, request, build, stop, reason)
+    _wake(parts, build.id)
 
 
-def _leave(tx: Tx, parts: Parts, request: RequestRow, stop: Stop, reason: str | None) -> None:
-    """Take a request off its build: for good when it was withdrawn, else to its next fallback; the last one stops it."""
-    assert request.build_id is not None
-    build = builds.find(tx, request.build_id)
-    assert build is not None
+def _held(tx: Tx, request_id: str) -> tuple[RequestRow | None, BuildRow | None]:
+    """Return a request and its build as they stay until the transaction ends: only who holds the build answers it."""
+    request = requests.find(tx, request_id)
+    while request and request.build_id:
+        build = builds.hold(tx, request.build_id)
+        seen, request = request, requests.find(tx, request_id)
+        if request and request.build_id == seen.build_id:  # else it fell back meanwhile
+            return request, build
+    return request, None
+
+
+def _leave(tx: Tx, parts: Parts, request: RequestRow, build: BuildRow, stop: Stop, reason: str | None) -> None:
+    """Take a request off its held build: for good when it was withdrawn, else to its next fallback; the last stops it."""
     staying = [r for r in requests.waiting_on(tx, build.id) if r.id != request.id]
     priority = max((r.options["priority"] for r in staying), default=build.priority)
     left = builds.leave(tx, build.id, Withdrawn(at=stop.at, request_id=request.id, reason=reason), priority)
-    if requests.find(tx, request.id) != request:
-        raise Raced
-    if stop.kind != "cancel":
+    assert left, build
+    if stop.kind == "cancel":
+        requests.end(tx, request.id, "withdrawn", stop.at, reason=reason)
+    else:
         fall_back(tx, parts, request, build, failure(stop.kind, stage=build.stage), stop.at)
-    elif not requests.end(tx, request.id, "withdrawn", stop.at, reason=reason):
-        raise Raced
-    after = builds.find(tx, build.id)
-    if left and after and after.requests <= 0 and after.stage != "publish":  # past that, it succeeds all the same
-        _stop(tx, after, stop)
+    if not staying and not build.stop and build.stage != "publish":  # past that, it succeeds all the same
+        _stop(tx, build, stop)
 
 
 def time_out(parts: Parts) -> int:
@@ -119,30 +114,34 @@ def time_out(parts: Parts) -> int:
     with parts.database.read() as tx:
         overdue = requests.overdue(tx, now, SWEPT_AT_ONCE)
     for request in overdue:
-        with suppress(Raced):
-            _time_out(parts, request, now)
+        _time_out(parts, request, now)
     return len(overdue)
 
 
-def _time_out(parts: Parts, request: RequestRow, now: datetime) -> None:
-    assert request.build_id is not None
+def _time_out(parts: Parts, overdue: RequestRow, now: datetime) -> None:
     with parts.database.write() as tx:
-        build, still = builds.find(tx, request.build_id), requests.find(tx, request.id)
-        if build is None or still != request:  # answered, or given a new deadline
+        request, build = _held(tx, overdue.id)
+        if build is None or request != overdue or _settled(build):  # answered, or given a new deadline
             return
         kind = "run_timeout" if build.state == "running" else "queue_timeout"
-        _leave(tx, parts, request, Stop(kind, now, "timeout", None), kind)
+        _leave(tx, parts, overdue, build, Stop(kind, now, "timeout", None), kind)
     _wake(parts, build.id)
+
+
+def _settled(build: BuildRow) -> bool:
+    """A build that was cancelled takes its requests with it; past the point of no return they are served."""
+    return build.stop == "cancel" or build.stage == "publish"
 
 
 def stall(parts: Parts, build_id: str, idle_s: float) -> None:
     """Let every request leave that does not want to wait for a builder that did nothing for `idle_s` seconds."""
     with parts.database.read() as tx:
         tired = [r for r in requests.waiting_on(tx, build_id) if (r.options["stall_timeout_s"] or idle_s) < idle_s]
-    for request in tired:
-        with suppress(Raced), parts.database.write() as tx:
-            if requests.find(tx, request.id) == request:
-                _leave(tx, parts, request, Stop("builder_stalled", parts.now(), "timeout", None), "builder_stalled")
+    for seen in tired:
+        with parts.database.write() as tx:
+            request, build = _held(tx, seen.id)
+            if build and request == seen and not _settled(build):
+                _leave(tx, parts, seen, build, Stop("builder_stalled", parts.now(), "timeout", None), "builder_stalled")
     if tired:
         _wake(parts, build_id)
 

@@ -49,7 +49,7 @@ def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | 
         if idempotency_key:  # first, so that of two at once the other waits here and then finds ours
             since = at - IDEMPOTENCY_KEPT
             if not requests.remember(tx, caller.name, idempotency_key, digest, request_id, at, since):
-                again = _replay(tx, parts, caller, idempotency_key, digest)
+                again = _replay(tx, parts, caller, idempotency_key, digest, since)
                 assert again is not None
                 return again
         done = decide(tx, parts, wanted, request_id, at)
@@ -74,7 +74,7 @@ def check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
         raise Refused("model_unknown", f"No model {asked.model} is here.")
     target_known, target = choose(asked.target, known)
     table = target_known.capabilities
-    refuse([*check_options(asked.spec, table), *_problems(asked, model, table)], model.inputs)
+    refuse([*model.problems, *check_options(asked.spec, table), *_problems(asked, model, table)], model.inputs)
     return Wanted(
         model=asked.model,
         target_id=target_known.id,
@@ -131,11 +131,11 @@ def _steps(options: BuildOptions) -> list[Any]:
 
 def _replayed(parts: Parts, caller: Caller, key: str, body_digest: str) -> Submitted | None:
     with parts.database.read() as tx:
-        return _replay(tx, parts, caller, key, body_digest)
+        return _replay(tx, parts, caller, key, body_digest, parts.now() - IDEMPOTENCY_KEPT)
 
 
-def _replay(tx: Tx, parts: Parts, caller: Caller, key: str, body_digest: str) -> Submitted | None:
-    known = requests.replay(tx, caller.name, key, parts.now() - IDEMPOTENCY_KEPT)
+def _replay(tx: Tx, parts: Parts, caller: Caller, key: str, body_digest: str, since: datetime) -> Submitted | None:
+    known = requests.replay(tx, caller.name, key, since)
     if known is None:
         return None
     if known.body_digest != body_digest:

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import structlog
 
@@ -34,14 +35,17 @@ log = structlog.get_logger()
 
 
 class Supervisor:
-    """Runs until it is drained. `worker` is an id that no process used before."""
+    """Runs until it is drained. `worker` is an id that no process used before.
 
-    def __init__(self, parts: Parts, worker: str, target_id: str) -> None:
-        self._parts, self._worker = parts, worker
+    A child that lives on `unkillable_after` seconds after SIGKILL keeps its slot and its locks; its build ends.
+    """
+
+    def __init__(self, parts: Parts, worker: str, target_id: str, unkillable_after: float = UNKILLABLE) -> None:
+        self._parts, self._worker, self._unkillable_after = parts, worker, unkillable_after
         self._claims = Claims(parts, worker, target_id)
         self._attempts: dict[str, Attempt] = {}
         self._leftovers: dict[str, asyncio.Future[Exit]] = {}  # children that cannot be killed, by build
-        self._draining = False
+        self._draining = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._slots: list[asyncio.Task[None]] = []
 
@@ -53,7 +57,7 @@ class Supervisor:
     def broken(self) -> str | None:
         """Why it no longer works; None while it does."""
         for loop in (*self._loops, *self._slots):
-            if loop.done() and not loop.cancelled() and not self._draining:
+            if loop.done() and not loop.cancelled() and not self._draining.is_set():
                 return f"{type(loop.exception()).__name__} in the supervisor"
         if len(self._leftovers) >= self._parts.settings.slots:
             return f"builders that cannot be killed hold every device (builds {', '.join(self._leftovers)})"
@@ -61,14 +65,14 @@ class Supervisor:
 
     async def drain(self) -> None:
         """Take no more builds; give those that run `drain_s` to end, then stop them and return them to the queue."""
-        self._draining = True
+        self._draining.set()
         self._parts.bus.notify(QUEUE)
         if self._slots:
             await asyncio.wait(self._slots, timeout=self._parts.settings.drain_s)
         for attempt in self._attempts.values():
             attempt.stop()
         if self._slots:
-            await asyncio.wait(self._slots, timeout=self._parts.settings.cancel_grace_s + 2 * UNKILLABLE)
+            await asyncio.wait(self._slots, timeout=self._parts.settings.cancel_grace_s + 3 * self._unkillable_after)
         for loop in (*self._loops, *self._slots):
             loop.cancel()
         await asyncio.gather(*self._loops, *self._slots, return_exceptions=True)
@@ -77,11 +81,11 @@ class Supervisor:
 
     async def _slot(self, number: int) -> None:
         with self._parts.bus.listen(QUEUE) as wake:
-            while not self._draining:
+            while not self._draining.is_set():
                 wake.clear()
                 claimed = None
                 try:
-                    claimed = await in_thread(lambda: self._claims.pick(number, lambda: self._draining))
+                    claimed = await in_thread(lambda: self._claims.pick(number, self._draining.is_set))
                 except (Busy, StoreFull, StoreUnusable, OSError) as error:
                     log.warning("queue_unreadable", reason=str(error))
                 if claimed:
@@ -100,11 +104,26 @@ class Supervisor:
         finally:
             self._parts.live.remove(row.id)
             self._parts.bus.notify(row.id)
-            if leftover := self._leftovers.get(row.id):  # it may still use the device: nobody else gets that
-                await leftover
-                del self._leftovers[row.id]
-            await in_thread(claimed.release)
+            if await self._is_free(row.id):
+                await in_thread(claimed.release)
             self._parts.bus.notify(QUEUE)
+
+    async def _is_free(self, build_id: str) -> bool:
+        """Wait for a child that cannot be killed: it may still use the device, which nobody else gets until it is gone.
+
+        False when the service ends first: its locks go with it.
+        """
+        leftover = self._leftovers.get(build_id)
+        if leftover is None:
+            return True
+        draining = asyncio.create_task(self._draining.wait())
+        first: set[asyncio.Future[Any]] = {leftover, draining}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        if not leftover.done():
+            return False
+        del self._leftovers[build_id]
+        return True
 
     async def _to_an_end(self, row: BuildRow, live: LiveBuild) -> None:
         """Whatever happens, the slot lives on and the build does not stay as it is."""
@@ -121,7 +140,7 @@ class Supervisor:
 
     async def _engine(self, row: BuildRow, live: LiveBuild, conclusion: Conclusion) -> None:
         if there := await in_thread(lambda: whole_engine(self._parts, row.engine_key)):
-            await persistently(self._parts, lambda: conclusion.succeed(there))  # built by a process without our rows
+            await self._adopt(there, conclusion)
             return
         try:
             folder, words, live.history = await in_thread(lambda: self._prepare(row))
@@ -129,7 +148,7 @@ class Supervisor:
             why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
             await persistently(self._parts, lambda: conclusion.fail(why))
             return
-        attempt = Attempt(self._parts, row, live, folder, words)
+        attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after)
         conclusion.closing = attempt.closing
         self._attempts[row.id] = attempt
         try:
@@ -140,11 +159,22 @@ class Supervisor:
                 self._leftovers[row.id] = attempt.leftover
             await in_thread(lambda: self._parts.store.discard(folder))
 
+    async def _adopt(self, there: Manifest, conclusion: Conclusion) -> None:
+        """Succeed with an engine that a process without our rows has built, unless a stop was asked first."""
+        if await persistently(self._parts, conclusion.enter_publish):
+            await persistently(self._parts, lambda: conclusion.succeed(there))
+        else:
+            await persistently(self._parts, lambda: conclusion.halt("between_stages"))
+
     def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None]:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
         folder = store.scratch(row.id)
-        store.link_model(row.model, folder / MODEL)
+        try:
+            store.link_model(row.model, folder / MODEL)
+        except BaseException:
+            store.discard(folder)
+            raise
         folders = (folder, settings.data_dir.resolve(), settings.data_dir)
         words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
         with self._parts.database.read() as tx:

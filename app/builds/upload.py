@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from app.builds.parts import Parts, in_thread
+from app.builds.preflight import preflight
 from app.db import models
 from app.errors import Refused
 from app.store.staging import Upload
 from app.worker import inspection
 from app.worker.messages import Refused as NoModel
-from trtforge.contract.models import Inspection, Model
+from trtforge.contract.failures import CODES
+from trtforge.contract.models import Inspection, Model, Preflight, PreflightAsk
 
 BATCH = 4 << 20  # bytes hashed and written per hop to a thread
+RETRY_AFTER = 5  # seconds until an upload that failed by no fault of the model may be tried again
 INSPECTIONS = 2  # children at once: each may take a core and as much memory as the model
 
 
@@ -41,6 +44,11 @@ class Uploads:
                 return known, False
             found = await self._inspect(upload.path)
             return await in_thread(lambda: self._keep(upload, digest, found))
+
+    async def preflight(self, digest: str, asked: PreflightAsk) -> Preflight:
+        """Say what a build would fail on; as many at once as inspections. Raises `Refused`: not_found, target_…"""
+        async with self._inspecting:
+            return await preflight(self._parts, digest, asked)
 
     def _check_room(self, size: int) -> None:
         limit, free = self._parts.settings.max_model_bytes, self._parts.store.free_bytes()
@@ -83,7 +91,8 @@ class Uploads:
             finally:
                 await in_thread(lambda: self._parts.store.discard(folder))
         if isinstance(answer, NoModel):
-            raise Refused(answer.code, answer.message)
+            again = RETRY_AFTER if CODES[answer.code].retryable else None
+            raise Refused(answer.code, answer.message, retry_after=again)
         return Inspection.model_validate(answer.inspection)
 
     def _keep(self, upload: Upload, digest: str, found: Inspection) -> tuple[Model, bool]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, tuple_
 
 from app.db.events import advance
 from app.db.session import Tx, insert_or
@@ -67,6 +67,20 @@ def _read(row: Sequence[Any]) -> BuildRow:
 def find(tx: Tx, build_id: str) -> BuildRow | None:
     row = tx.execute(select(*_columns).where(builds.c.id == build_id)).one_or_none()
     return _read(row) if row else None
+
+
+def hold(tx: Tx, build_id: str) -> BuildRow | None:
+    """Return a build that nobody else changes until this transaction ends: what is decided from here on stays true.
+
+    Whoever changes requests holds their build first, so two transactions never wait for each other in a circle.
+    """
+    query = select(*_columns).where(builds.c.id == build_id).with_for_update(key_share=True)
+    row = tx.execute(query).one_or_none()  # on SQLite the transaction holds everything
+    return _read(row) if row else None
+
+
+def keys_of(tx: Tx, build_ids: Sequence[str]) -> set[str]:
+    return set(tx.execute(select(builds.c.engine_key).where(builds.c.id.in_(build_ids))).scalars())
 
 
 def live(tx: Tx, engine_key: str) -> BuildRow | None:
@@ -179,18 +193,16 @@ def create(tx: Tx, build: BuildRow, at: datetime) -> bool:
 
 
 def join(tx: Tx, build_id: str, event: StoredEvent, priority: int) -> bool:
-    """Count one more request; False when the build ended or is being stopped: look again."""
-    return _count_requests(tx, build_id, event, +1, priority)
+    """Count one more request, with its priority; False when the build ended or is being stopped: look again."""
+    highest = case((builds.c.priority < priority, priority), else_=builds.c.priority)
+    joined = advance(tx, build_id, [event], _joinable, requests=builds.c.requests + 1, priority=highest)
+    return joined is not None
 
 
 def leave(tx: Tx, build_id: str, event: StoredEvent, priority: int) -> bool:
-    """Count one request less; `priority` is the highest of those that stay. False when the build ended or is stopped."""
-    return _count_requests(tx, build_id, event, -1, priority)
-
-
-def _count_requests(tx: Tx, build_id: str, event: StoredEvent, step: int, priority: int) -> bool:
-    counted = advance(tx, build_id, [event], _joinable, requests=builds.c.requests + step, priority=priority)
-    return counted is not None
+    """Count one request less of a build that is held; `priority` is the highest of those that stay. False: it ended."""
+    left = advance(tx, build_id, [event], _live, requests=builds.c.requests - 1, priority=priority)
+    return left is not None
 
 
 @dataclass(frozen=True)

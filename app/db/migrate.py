@@ -96,6 +96,8 @@ def _without_foreign_keys(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def _advisory_lock(connection: Connection) -> Iterator[None]:
+    connection.detach()  # a session of its own, not to be used again: it waits for as long as the others take
+    connection.execute(text("set lock_timeout = 0"))
     connection.execute(text("select pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
     connection.commit()
     try:
@@ -104,4 +106,5 @@ def _advisory_lock(connection: Connection) -> Iterator[None]:
     finally:
         connection.rollback()
         connection.execute(text("select pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
+        connection.execute(text("reset lock_timeout"))
         connection.commit()

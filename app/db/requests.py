@@ -1,7 +1,7 @@
 """Requests: one client's wish each. They wait on a build, and end with it or by leaving it."""
 
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
@@ -85,10 +85,11 @@ def set_differs(tx: Tx, request_id: str, differs: list[dict[str, Any]]) -> None:
     tx.execute(update(requests).where(requests.c.id == request_id).values(differs=differs))
 
 
-def set_deadline(tx: Tx, request_id: str, deadline: datetime) -> None:
-    tx.execute(
-        update(requests).where(requests.c.id == request_id, requests.c.state == "waiting").values(deadline=deadline)
-    )
+def set_deadlines(tx: Tx, build_id: str, option: str, since: datetime) -> None:
+    """Let the time of everyone who waits for a build run from `since`: `option` says which of their timeouts."""
+    for request in waiting_on(tx, build_id):
+        deadline = since + timedelta(seconds=request.options[option])
+        tx.execute(update(requests).where(requests.c.id == request.id).values(deadline=deadline))
 
 
 def overdue(tx: Tx, now: datetime, limit: int) -> list[RequestRow]:

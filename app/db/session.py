@@ -1,5 +1,7 @@
 """One database: SQLite with a single guarded writer, or Postgres. Synchronous; never called on the event loop."""
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +10,17 @@ from typing import Any
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.errors import Busy, NotReady
+from app.errors import Busy, NotReady, Refused
 
-BUSY_TIMEOUT = 5.0  # seconds SQLite waits for a lock before a request is answered 503
+BUSY_TIMEOUT = 5.0  # seconds to wait for a lock or a connection before a request is answered 503
+CONNECTIONS = {"pool_size": 8, "max_overflow": 8, "pool_timeout": BUSY_TIMEOUT}
+IDLE_LIMIT = 10  # seconds until Postgres rolls back a transaction whose process fell silent: it may hold rows of others
+
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # its escape in JSON, not a backslash that stands before "u0000"
 
 Tx = Connection  # an open transaction: what every query takes first
 
@@ -93,12 +100,26 @@ class Database:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:  # locked, unreachable, full: nothing was written
+    except DataError as error:  # Postgres keeps no NUL in a text
+        raise Refused("invalid_request", "A text holds a character that cannot be kept.") from error
+    except (OperationalError, InterfaceError) as error:  # locked, unreachable, full: nothing was written
+        raise Busy(str(error.orig)) from error
+    except NoConnection as error:
+        raise Busy("every connection is in use") from error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
         raise Busy(str(error.orig)) from error
 
 
+def _to_json(value: Any) -> str:
+    """Names in a stranger's model may hold NUL, which Postgres does not keep: it becomes U+FFFD, on both databases."""
+    return _NUL.sub(r"\1\\ufffd", json.dumps(value))
+
+
 def _sqlite(url: str) -> Engine:
-    made = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False}, pool_size=8)
+    waits = {"timeout": BUSY_TIMEOUT, "check_same_thread": False}
+    made = create_engine(url, connect_args=waits, json_serializer=_to_json, **CONNECTIONS)
 
     @event.listens_for(made, "connect")
     def _prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
@@ -116,4 +137,7 @@ def _sqlite(url: str) -> Engine:
 
 def _postgres(url: str) -> Engine:
     parsed = make_url(url).set(drivername="postgresql+psycopg")
-    return create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=BUSY_TIMEOUT, pool_pre_ping=True)
+    made_with = parsed.query.get("options", "")
+    limits = f"{made_with} -c lock_timeout={BUSY_TIMEOUT}s -c idle_in_transaction_session_timeout={IDLE_LIMIT}s"
+    within = {"options": limits.strip(), "connect_timeout": int(BUSY_TIMEOUT)}
+    return create_engine(parsed, pool_pre_ping=True, json_serializer=_to_json, connect_args=within, **CONNECTIONS)

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import median
 
 from trtforge.contract.builds import Estimate
 
 MARGIN = 1.3  # bounds go this far beyond what was seen: a few builds do not show the extremes
 WIDEST = 1.4  # from the median, either way: wider bounds would be true and useless
+MOST_PACE = 2.0  # a busy or an idle day changes what is left by at most this factor: first marks lie close together
 SEPARATOR = " > "
 
 
@@ -47,8 +49,8 @@ class Mark:
 def estimate(history: History, elapsed: float, marks: Sequence[Mark]) -> Estimate | None:
     """Return bounds for the total and the remaining seconds; `marks` newest first.
 
-    The newest mark that the history knows is what it goes by. None when there is no history, or the build has outlived
-    it: then the past says nothing any more.
+    The newest mark that the history knows is what it goes by, at the pace of this build until then. None when there is
+    no history, or the build has outlived it: then the past says nothing any more.
     """
     spans, ago = _spans(history.pasts, elapsed, marks)
     if not spans:
@@ -64,8 +66,22 @@ def estimate(history: History, elapsed: float, marks: Sequence[Mark]) -> Estimat
 
 
 def _spans(pasts: Sequence[Past], elapsed: float, marks: Sequence[Mark]) -> tuple[list[float], float]:
-    """Return how long the pasts took from the newest mark they know to their end, and how long ago ours was."""
+    """Return what the pasts say how long it takes from the newest mark they know, and how long ago ours was."""
     for mark in marks:
-        if known := [past.marks[mark.path] for past in pasts if mark.path in past.marks]:
-            return known, mark.ago
+        if known := [past for past in pasts if mark.path in past.marks]:
+            pace = _pace(known, marks[-1], mark)
+            return [past.marks[mark.path] * pace for past in known], mark.ago
     return [past.total_s for past in pasts], elapsed
+
+
+def _pace(pasts: Sequence[Past], oldest: Mark, newest: Mark) -> float:
+    """Return how much longer than the pasts this build is likely to take, by what it took between two marks.
+
+    Half of it is believed, as a factor (the root): a busy machine stays busy for a while, but not surely to the end.
+    """
+    ours = oldest.ago - newest.ago
+    theirs = [past.marks[oldest.path] - past.marks[newest.path] for past in pasts if oldest.path in past.marks]
+    usual = median(theirs) if theirs else 0.0
+    if ours <= 0 or usual <= 0:
+        return 1.0
+    return min(MOST_PACE, max(1 / MOST_PACE, sqrt(ours / usual)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.errors import Refused
-from app.intake.profiles import check_profiles, is_open
+from app.intake.profiles import check_profiles, needs_profile, value_count
 from trtforge.contract.models import Tensor
 from trtforge.contract.problem import Trouble
 from trtforge.contract.spec import OptimizationProfile, ShapeRange
@@ -14,7 +14,7 @@ from trtforge.contract.spec import OptimizationProfile, ShapeRange
 ERRORS_SHOWN = 200  # an answer stays small whatever the request holds
 
 Range = tuple[int, int, int]  # min, opt, max
-Template = list[dict[str, dict[str, list[int]]]]
+Template = list[dict[str, dict[str, Any]]]
 
 # (first axis, every other axis), the first that keeps all tensors under the builder's limit of elements
 GUESSES: tuple[tuple[Range, Range], ...] = (
@@ -22,6 +22,7 @@ GUESSES: tuple[tuple[Range, Range], ...] = (
     ((1, 1, 8), (8, 16, 32)),
     ((1, 1, 1), (1, 1, 1)),
 )
+PROFILE_CODES = frozenset({"profile_required", "profile_invalid", "shape_values_required", "shape_invalid"})
 PLAIN_NAME = re.compile(r"[\w./-]+")  # trtexec splits at the first colon; other names go in single quotes
 
 
@@ -35,7 +36,7 @@ def refuse(problems: Sequence[Trouble], inputs: Sequence[Tensor]) -> None:
     first, more = problems[0], len(problems) - 1
     detail = f"{first.message} ({more} more under errors.)" if more else first.message
     extra: dict[str, Any] = {}
-    if any(p.code.startswith("profile_") for p in problems):
+    if any(p.code in PROFILE_CODES for p in problems):
         profiles = _template(inputs)
         extra = {"template": _plain(profiles), "trtexec": trtexec_flags(profiles)}
     shown = tuple(problems[:ERRORS_SHOWN])
@@ -47,7 +48,7 @@ def profile_template(inputs: Sequence[Tensor]) -> Template:
 
     The numbers are a start, not advice: an open first axis counts as a batch and gets 1/1/8, every other open axis
     64/224/448, less where a tensor would be too large; axes that share a name get the same. An input of unknown rank
-    is shown with one axis.
+    is shown with one axis. Values that decide shapes get 1/1/8 each.
     """
     return _plain(_template(inputs))
 
@@ -71,7 +72,7 @@ def _quoted(name: str) -> str:
 
 
 def _template(inputs: Sequence[Tensor]) -> list[OptimizationProfile]:
-    if not any(map(is_open, inputs)):
+    if not any(map(needs_profile, inputs)):
         return []
     for batch, other in GUESSES:
         profile = _filled(inputs, batch, other)
@@ -83,7 +84,11 @@ def _template(inputs: Sequence[Tensor]) -> list[OptimizationProfile]:
 def _filled(inputs: Sequence[Tensor], batch: Range, other: Range) -> OptimizationProfile:
     named: dict[str, Range] = {}
     profile = {}
-    for tensor in filter(is_open, inputs):
+    for tensor in filter(needs_profile, inputs):
+        if tensor.shape_values:
+            count = value_count(tensor) or 1
+            profile[tensor.name] = ShapeRange(min=(1,) * count, opt=(1,) * count, max=(8,) * count, values=True)
+            continue
         shape = (None,) if tensor.shape is None else tensor.shape
         axes = tensor.axes or (None,) * len(shape)
         ranges: list[Range] = []
@@ -101,6 +106,6 @@ def _filled(inputs: Sequence[Tensor], batch: Range, other: Range) -> Optimizatio
 
 def _plain(profiles: Sequence[OptimizationProfile]) -> Template:
     return [
-        {name: {"min": list(asked.min), "opt": list(asked.opt), "max": list(asked.max)} for name, asked in p.items()}
-        for p in profiles
+        {name: asked.model_dump(mode="json", exclude_defaults=True) for name, asked in profile.items()}
+        for profile in profiles
     ]

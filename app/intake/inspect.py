@@ -1,60 +1,36 @@
 """Read an ONNX file once: say what is in it, or why it cannot be a model. Runs in a child: the file is a stranger's."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-)
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
+from app.intake.buildable import problems
+from app.intake.calls import check_calls
+from app.intake.external import check_external
 from app.intake.looks import looks_like
+from app.intake.shape_values import shape_value_inputs
+from app.intake.sizes import declared_bytes, dtype_name
+from app.intake.unfit import Unfit
+from app.intake.walk import Contents, plain_domain
 
-_MOST_NAMED = 20  # tensors or files that a message lists
+__all__ = ["Unfit", "inspect"]
+
 _LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 _WIDEST = 8  # bytes a value may take in memory for each byte it takes in the file (a small int64 is one byte there)
 
-# Names of element types: ONNX's own in lower case, except that the two C names say their width.
-_DTYPES = {number: name.lower() for name, number in TensorProto.DataType.items()}
-_DTYPES |= {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}
 
-_BITS = {  # per value; strings count nothing
-    **dict.fromkeys(("uint2", "int2"), 2),
-    **dict.fromkeys(("uint4", "int4", "float4e2m1"), 4),
-    **dict.fromkeys(("float6e2m3", "float6e3m2"), 6),
-    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), 8),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 16),
-    **dict.fromkeys(("int32", "uint32", "float32"), 32),
-    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 64),
-    "float8e8m0": 8,
-    "complex128": 128,
-}
-
-
-class Unfit(Exception):
-    """The file cannot be served as a model: a code of `trtforge.contract.failures` with a status, and what is wrong."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
-
-
-def inspect(path: str, max_opset: int) -> dict[str, Any]:
+def inspect(path: str, max_opset: int, files: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Return the fields of `trtforge.contract.models.Inspection`. `path` should be relative: it may stand in messages.
 
-    Nodes and operators are counted through subgraphs and once in each function's body; operators of other domains than
-    ONNX's are "domain:Op". `parameter_bytes` counts initializers and tensors held by attributes (those of Constant
-    nodes), from their declared extents. Weights in other files are refused and never opened. Raises `Unfit`.
+    `files` are the declared companions in the working folder, name → bytes; without them weights elsewhere are refused
+    and never opened. Nodes and operators are counted through subgraphs and once in each function's body; operators of
+    other domains than ONNX's are "domain:Op". `parameter_bytes` counts initializers and tensors held by attributes
+    (those of Constant nodes), from their declared extents. Raises `Unfit`.
     """
     model = _load(path)
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
@@ -62,10 +38,11 @@ def inspect(path: str, max_opset: int) -> dict[str, Any]:
     if not model.graph.output:
         raise Unfit("not_an_onnx_model", "The graph has no outputs.")
     opset = _opset(model, max_opset)
-    nodes = list(_nodes(model))
-    _no_external_data(model, nodes)
-    inspection = _describe(model, nodes, opset, Path(path).stat().st_size)
-    _check(path)
+    contents = Contents(model)
+    check_calls(model)
+    outside = check_external(contents.tensors, files or {})
+    inspection = _describe(model, contents, opset, Path(path).stat().st_size + outside)
+    _check(model, path, bool(outside))
     return inspection
 
 
@@ -97,7 +74,7 @@ def _opset(model: ModelProto, highest: int) -> dict[str, int]:
 def _versions(declares: ModelProto | FunctionProto) -> dict[str, int]:
     versions: dict[str, int] = {}
     for entry in declares.opset_import:
-        domain = _plain(entry.domain)
+        domain = plain_domain(entry.domain)
         versions[domain] = max(entry.version, versions.get(domain, 0))
     return versions
 
@@ -109,112 +86,39 @@ def _within(opset: dict[str, int], highest: int, who: str) -> None:
         )
 
 
-def _plain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
-def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Every node, of subgraphs too, and of each function once: calls are not followed, so nothing can recurse."""
-    open_lists = [model.graph.node, *(function.node for function in model.functions)]
-    while open_lists:
-        for node in open_lists.pop():
-            yield node
-            open_lists.extend(graph.node for graph in _subgraphs(node))
-
-
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH or attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _graphs(model: ModelProto, nodes: list[NodeProto]) -> Iterator[GraphProto]:
-    yield model.graph
-    for node in nodes:
-        yield from _subgraphs(node)
-
-
-def _tensors(model: ModelProto, nodes: list[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
-    """Every stored tensor, with the name of who holds it."""
-    for graph in _graphs(model, nodes):
-        for tensor in graph.initializer:
-            yield tensor.name, tensor
-        for sparse in graph.sparse_initializer:
-            yield sparse.values.name, sparse.values
-            yield sparse.values.name, sparse.indices
-    for node in nodes:
-        for attribute in node.attribute:
-            holder = node.name or (node.output[0] if node.output else node.op_type)
-            for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
-                yield holder, tensor
-            for sparse in (
-                *((attribute.sparse_tensor,) if attribute.HasField("sparse_tensor") else ()),
-                *attribute.sparse_tensors,
-            ):
-                yield holder, sparse.values
-                yield holder, sparse.indices
-
-
-def _no_external_data(model: ModelProto, nodes: list[NodeProto]) -> None:
-    names, files = [], set()
-    for name, tensor in _tensors(model, nodes):
-        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
-            names.append(name)
-            files |= {_last_part(entry.value) for entry in tensor.external_data if entry.key == "location"}
-    if names:
-        where = f" in {_list(sorted(files))}" if files else ""
-        raise Unfit("external_data_missing", f"{len(names)} tensors are kept outside the file{where}: {_list(names)}.")
-
-
-def _last_part(location: str) -> str:
-    """A location may be a path of the machine that wrote it."""
-    return location.replace("\\", "/").rsplit("/", 1)[-1]
-
-
-def _list(names: list[str]) -> str:
-    shown = ", ".join(name[:80] for name in names[:_MOST_NAMED])
-    return shown + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
-
-
-def _describe(model: ModelProto, nodes: list[NodeProto], opset: dict[str, int], size: int) -> dict[str, Any]:
+def _describe(model: ModelProto, contents: Contents, opset: dict[str, int], size: int) -> dict[str, Any]:
     graph = model.graph
+    decide_shapes = shape_value_inputs(graph, contents.nodes)
     stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     return {
         "opset": opset,
         "ir_version": model.ir_version,
         "producer": f"{model.producer_name} {model.producer_version}".strip()[:200],
-        "node_count": len(nodes),
-        "parameter_bytes": _parameter_bytes(model, nodes, size),
-        "operators": dict(Counter(_operator(node) for node in nodes).most_common()),
-        "inputs": [_tensor(value) for value in graph.input if value.name not in stored],
+        "node_count": len(contents.nodes),
+        "parameter_bytes": _parameter_bytes(contents, size),
+        "operators": dict(Counter(_operator(node) for node in contents.nodes).most_common()),
+        "inputs": [
+            _tensor(value) | {"shape_values": value.name in decide_shapes}
+            for value in graph.input
+            if value.name not in stored
+        ],
         "outputs": [_tensor(value) for value in graph.output],
+        "problems": problems(graph, contents.nodes),
     }
 
 
 def _operator(node: NodeProto) -> str:
-    domain = _plain(node.domain)
+    domain = plain_domain(node.domain)
     return f"{domain}:{node.op_type}" if domain else node.op_type
 
 
-def _parameter_bytes(model: ModelProto, nodes: list[NodeProto], size: int) -> int:
+def _parameter_bytes(contents: Contents, size: int) -> int:
     total = 0
-    for name, tensor in _tensors(model, nodes):
-        total += _declared_bytes(tensor)
+    for name, tensor in contents.tensors:
+        total += declared_bytes(tensor)
         if total > _WIDEST * size or any(extent < 0 for extent in tensor.dims):
             raise Unfit("model_invalid", f"Tensor {name[:80]} declares more values than the file can hold.")
     return total
-
-
-def _declared_bytes(tensor: TensorProto) -> int:
-    count = 1
-    for extent in tensor.dims:
-        count *= extent
-    return (count * _BITS.get(_dtype(tensor.data_type), 0) + 7) // 8
-
-
-def _dtype(number: int) -> str:
-    return str(_DTYPES.get(number, f"unknown_{number}"))
 
 
 def _tensor(value: ValueInfoProto) -> dict[str, Any]:
@@ -225,7 +129,7 @@ def _tensor(value: ValueInfoProto) -> dict[str, Any]:
     extents = _extents(tensor) if tensor.HasField("shape") else None
     return {
         "name": value.name,
-        "dtype": _dtype(tensor.elem_type),
+        "dtype": dtype_name(tensor.elem_type),
         "shape": [extent for extent, _ in extents] if extents is not None else None,
         "axes": [axis for _, axis in extents] if extents is not None else None,
     }
@@ -239,10 +143,23 @@ def _extents(tensor: TypeProto.Tensor) -> list[tuple[int | None, str | None]]:
     ]
 
 
-def _check(path: str) -> None:
-    """By path, because the checker would have to serialize a loaded model again, and cannot above 2 GiB."""
+def _check(model: ModelProto, path: str, outside: bool) -> None:
+    """Check by path, because a loaded model would have to be serialized again, which fails above 2 GiB.
+
+    The checker refuses linked weights, whoever linked them; those are checked by us, and it gets the rest.
+    """
+    if outside:
+        _forget_weights(model)
     try:
-        onnx.checker.check_model(path)
+        onnx.checker.check_model(model if outside else path)
     except (onnx.checker.ValidationError, ValueError) as error:
         first = next((line for line in str(error).splitlines() if line.strip()), "no reason given")
         raise Unfit("model_invalid", f"The model breaks a rule of ONNX: {first.strip()[:500]}") from error
+
+
+def _forget_weights(model: ModelProto) -> None:
+    for _, tensor in Contents(model).tensors:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+            tensor.dims[:] = [0]

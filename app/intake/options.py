@@ -11,7 +11,7 @@ def check_options(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
 
     The builder clamps an optimization level silently, so nothing out of range may ever reach it.
     """
-    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_not_served(spec)]
+    return [*_precision(spec, capabilities), *_numbers(spec, capabilities)]
 
 
 def _precision(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
@@ -32,16 +32,5 @@ def _numbers(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
     return found
 
 
-def _not_served(spec: BuildSpec) -> list[Trouble]:
-    """Options of the contract that this version does not serve: refused, because a dropped option misleads."""
-    found = []
-    for number, profile in enumerate(spec.profiles):
-        for name, asked in profile.items():
-            if asked.values:
-                message = f"Profile {number}: {name} has shape values, which this version does not build with."
-                found.append(_unsupported("values", message, "Leave `values` out.", profile=number, input=name))
-    return found
-
-
-def _unsupported(option: str, message: str, remedy: str, **where: int | str) -> Trouble:
-    return trouble("option_unsupported", message, remedy, option=option, **where)
+def _unsupported(option: str, message: str, remedy: str) -> Trouble:
+    return trouble("option_unsupported", message, remedy, option=option)

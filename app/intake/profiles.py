@@ -10,6 +10,7 @@ from trtforge.contract.models import Tensor
 from trtforge.contract.problem import Trouble
 from trtforge.contract.spec import OptimizationProfile, ShapeRange
 
+LARGEST_RANK = 8  # TensorRT's Dims::MAX_DIMS
 LARGEST_EXTENT = 2**31 - 1  # TensorRT's Dims hold more, its tensors do not
 LARGEST_VOLUME = 2**31 - 1  # elements: "the volume of a tensor must be less than 2^31", NVIDIA's limits of the builder
 NAMES_SHOWN = 20  # a model may have thousands of inputs; a message stays readable
@@ -28,6 +29,16 @@ class _Place:
         return trouble(code, f"{spot} {message}", **where)
 
 
+def needs_profile(tensor: Tensor) -> bool:
+    """Tell whether every profile must have an entry for this input: for an open axis, or for shape values."""
+    return is_open(tensor) or tensor.shape_values
+
+
+def value_count(tensor: Tensor) -> int | None:
+    """Return how many values a shape-value input has; None when it could have any number."""
+    return None if is_open(tensor) else prod(extent for extent in tensor.shape or () if extent is not None)
+
+
 def is_open(tensor: Tensor) -> bool:
     """Tell whether a profile must say an extent of this input. Of unknown rank is open too."""
     return tensor.shape is None or None in tensor.shape
@@ -38,14 +49,18 @@ def check_profiles(profiles: Sequence[OptimizationProfile], inputs: Sequence[Ten
 
     Rules: 1 ≤ min ≤ opt ≤ max on every axis, the model's own extent on a fixed axis, the model's rank; open axes that
     share a name have one range in a profile; a tensor has fewer than 2^31 elements. The builder itself takes the
-    overlap of unequal ranges without a word, so the engine would refuse shapes that the profile promises.
+    overlap of unequal ranges without a word, so the engine would refuse shapes that the profile promises. An input
+    whose values decide shapes needs those values instead: as many as it holds, min ≤ opt ≤ max, of any sign.
     """
     if not profiles:
-        return [_unsaid(t) for t in inputs if is_open(t)]
+        return [_unsaid(t) for t in inputs if needs_profile(t)]
     return [found for number, profile in enumerate(profiles) for found in _check_profile(number, profile, inputs)]
 
 
 def _unsaid(tensor: Tensor) -> Trouble:
+    if tensor.shape_values:
+        message = f"The values of input {tensor.name} decide shapes, and there is no profile."
+        return trouble("shape_values_required", message, input=tensor.name)
     message = f"Input {tensor.name} has {_open_axes(tensor)} and there is no profile."
     axes = [axis for axis, extent in enumerate(tensor.shape or ()) if extent is None]
     return trouble("profile_required", message, input=tensor.name, axes=axes)
@@ -66,7 +81,9 @@ def _check_profile(number: int, profile: OptimizationProfile, inputs: Sequence[T
     shaped: list[tuple[Tensor, ShapeRange]] = []
     for tensor in inputs:
         place = _Place(number, tensor.name)
-        if tensor.name not in profile:
+        if tensor.shape_values or (tensor.name in profile and profile[tensor.name].values):
+            yield from _check_values(place, tensor, profile.get(tensor.name))
+        elif tensor.name not in profile:
             if is_open(tensor):
                 message = f"is missing and has {_open_axes(tensor)}."
                 yield place.trouble(message, code="profile_required")
@@ -78,10 +95,31 @@ def _check_profile(number: int, profile: OptimizationProfile, inputs: Sequence[T
     yield from _check_shared(number, shaped)
 
 
+def _check_values(place: _Place, tensor: Tensor, asked: ShapeRange | None) -> Iterator[Trouble]:
+    count = value_count(tensor)
+    if asked is None or not asked.values:
+        missing = "is missing" if asked is None else "has shapes"
+        message = f"{missing}; its values decide shapes, so a profile gives those, with `values` true."
+        yield place.trouble(message, code="shape_values_required")
+    elif tensor.dtype not in ("int32", "int64", "bool") or len(tensor.shape or ()) > 1:
+        yield place.trouble("has `values`; only integers of rank 0 or 1 can decide shapes.")
+    elif count is None:
+        yield place.trouble("decides shapes and has an open axis; the builder needs a fixed number of values.")
+    elif {len(asked.min), len(asked.opt), len(asked.max)} != {count}:
+        yield place.trouble(f"holds {count} values; min, opt and max must have as many.")
+    else:
+        for at, (low, opt, high) in enumerate(zip(asked.min, asked.opt, asked.max, strict=True)):
+            if not low <= opt <= high or max(abs(low), abs(high)) > LARGEST_EXTENT:
+                rule = "min ≤ opt ≤ max must hold, none beyond 2^31 - 1"
+                yield place.trouble(f"value {at} has min {low}, opt {opt}, max {high}; {rule}.", at)
+
+
 def _wrong_rank(tensor: Tensor, asked: ShapeRange) -> str | None:
     ranks = len(asked.min), len(asked.opt), len(asked.max)
     if tensor.shape is not None and set(ranks) != {len(tensor.shape)}:
         return f"has rank {len(tensor.shape)}; min, opt and max have {ranks[0]}, {ranks[1]} and {ranks[2]} extents."
+    if max(ranks) > LARGEST_RANK:
+        return f"has {max(ranks)} extents; TensorRT takes at most {LARGEST_RANK}."
     if len(set(ranks)) > 1:
         return f"needs one rank; min, opt and max have {ranks[0]}, {ranks[1]} and {ranks[2]} extents."
     return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from app.errors import StoreUnusable
-from app.store.disk import digest_of, discard, disk_errors, drop, hex_of, move, plain, sync_folder
+from app.store.disk import digest_of, disk_errors, drop, hex_of, move, plain, sync_folder
 from app.store.plans import StagedPlan
 from app.store.staging import Staging, Upload
 from trtforge.contract.engines import Manifest
@@ -36,7 +36,7 @@ class LocalStore:
         self._staging = Staging(self.root / "staging")
         with disk_errors():
             for kind in KINDS:
-                (self.root / kind).mkdir(parents=True, exist_ok=True)
+                (self.root / kind).mkdir(mode=0o700 if kind == "locks" else 0o777, parents=True, exist_ok=True)
 
     # ---- staging
 
@@ -53,7 +53,7 @@ class LocalStore:
         return self._staging.scratch(name)
 
     def discard(self, folder: Path) -> None:
-        discard(folder)
+        self._staging.discard(folder)
 
     def close(self) -> None:
         self._staging.close()
@@ -199,7 +199,7 @@ class LocalStore:
     def key_lock(self, key: str) -> Path:
         path = self._digest_path("locks", key).with_suffix(".lock")
         with disk_errors():
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def probe(self) -> None:

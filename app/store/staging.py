@@ -31,10 +31,10 @@ class Upload:
         self._file: BinaryIO = os.fdopen(fd, "wb")
 
     def write(self, batch: bytes | bytearray | memoryview) -> None:
-        """Append and hash; whoever opens the path next sees it. Raises `StoreFull`, `StoreUnusable`: then only `abort` is left."""
+        """Append and hash; `path` can be read up to here. Raises `StoreFull`, `StoreUnusable`; then only `abort` is left."""
         with disk_errors():
             self._file.write(batch)
-            self._file.flush()
+            self._file.flush()  # the inspection reads it before it is finished
         self._sha.update(batch)
         self.size += len(batch)
 
@@ -59,7 +59,8 @@ class Upload:
         """Forget the file. Harmless when repeated, and after the upload was put away."""
         with suppress(OSError):  # bytes that did not fit are still in its buffer
             self._file.close()
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # on a disk that cannot be written it stays until this process's folder is swept
+            self.path.unlink(missing_ok=True)
 
 
 class Staging:
@@ -69,6 +70,7 @@ class Staging:
         self._root = root
         self._owner: str | None = None
         self._lock: FileLock | None = None
+        self._stuck: set[Path] = set()  # folders that the disk would not let go
 
     def open(self, owner: str) -> None:
         """Take `owner`'s lock and make its folder. Raises `StoreUnusable`, also when another process bears that id."""
@@ -118,8 +120,15 @@ class Staging:
 
     def scratch(self, name: str) -> Path:
         """Return a fresh folder that only this user may enter; `name` is the start of its own."""
+        for folder in list(self._stuck):
+            self.discard(folder)
         with disk_errors():
             return Path(tempfile.mkdtemp(prefix=f"{plain(name)}.", dir=self.folder))  # 0700 by itself
+
+    def discard(self, folder: Path) -> None:
+        """Remove a scratch folder; one that stays because the disk cannot be written goes before the next is made."""
+        discard(folder)
+        (self._stuck.add if folder.exists() else self._stuck.discard)(folder)
 
     def close(self) -> None:
         if self._lock is not None:

@@ -19,10 +19,12 @@ from app.worker.lines import TooLong, message_line, read_request
 from app.worker.messages import (
     BuildRequest,
     Built,
+    Examined,
     Failed,
     Inspected,
     InspectRequest,
     Message,
+    PreflightRequest,
     Probed,
     ProbeRequest,
     Refused,
@@ -30,7 +32,7 @@ from app.worker.messages import (
 )
 from app.worker.scrub import Scrubber, scrubber_here
 
-Outcome = Built | Failed | Stopped | Inspected | Refused | Probed
+Outcome = Built | Failed | Stopped | Inspected | Examined | Refused | Probed
 
 INSPECT_MEMORY = 8 << 30  # bytes of address space: a 2 GiB model is read twice
 LONGEST_REQUEST = 16 << 20  # bytes
@@ -46,6 +48,7 @@ def main(speaks: int, parent: int) -> None:
     request = stdin.read()
     if request is None:
         os._exit(2)
+    _shut_in(request)
     stop = threading.Event()
     threading.Thread(target=_obey, args=(stdin, stop), name="commands", daemon=True).start()
     send = _sender(speaks)
@@ -86,6 +89,21 @@ def _settle_in(parent: int) -> None:
     os.umask(0o077)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+
+
+def _shut_in(line: bytes) -> None:
+    """Before any thread and any library: who reads a stranger's model sees its folder and nothing else of ours."""
+    from app.worker.sandbox import confine
+
+    with suppress(ValueError, AttributeError):  # the outcome tells
+        match json.loads(line):
+            case {"kind": "inspect"}:
+                confine(Path.cwd())
+            case {
+                "kind": "build" | "preflight",
+                "builder": "tensorrt_rtx",
+            }:  # builds without a device; CUDA needs more than we know
+                confine(Path.cwd(), builder=True)
 
 
 def _obey(stdin: CommandLines, stop: threading.Event) -> None:
@@ -131,6 +149,8 @@ def _outcome(line: bytes, send: Callable[[Message], None], stop: threading.Event
                 return _build(request, send, stop, scrub)
             case InspectRequest():
                 return _inspect(request, stop, scrub)
+            case PreflightRequest():
+                return _preflight(request, stop, scrub)
             case ProbeRequest():
                 return _probe(request)
     except Exception as error:
@@ -158,12 +178,22 @@ def _build(
 
 def _inspect(request: InspectRequest, stop: threading.Event, scrub: Scrubber) -> Inspected | Refused | Stopped:
     resource.setrlimit(resource.RLIMIT_AS, (INSPECT_MEMORY, INSPECT_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_s, request.cpu_s))
     from app.intake.inspect import Unfit, inspect
 
+    if stop.is_set():
+        return Stopped("between_stages")
     try:
-        return Stopped("between_stages") if stop.is_set() else Inspected(inspect(request.model, request.max_opset))
+        return Inspected(inspect(request.model, request.max_opset, request.files))
     except Unfit as unfit:
         return Refused(unfit.code, scrub(unfit.message, 1000))
+
+
+def _preflight(request: PreflightRequest, stop: threading.Event, scrub: Scrubber) -> Examined:
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_s, request.cpu_s))
+    from app.worker.consult import examine
+
+    return examine(request, stop, scrub)
 
 
 def _probe(request: ProbeRequest) -> Probed:

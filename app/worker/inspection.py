@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 
 from app.worker.messages import Inspected, InspectRequest, Refused
@@ -11,14 +13,19 @@ MAX_OPSET = 24  # of the default domain: the newest that the parsers of TensorRT
 _NAME = "model.onnx"
 
 
-async def inspect(model: Path, folder: Path, timeout_s: float) -> Inspected | Refused:
-    """Inspect the file `model` in a child of its own within `timeout_s` seconds.
+async def inspect(
+    model: Path, folder: Path, timeout_s: float, files: Mapping[str, int] | None = None
+) -> Inspected | Refused:
+    """Inspect the file `model` in a child of its own within `timeout_s` seconds, of the clock and of the processor.
+
+    `files` are the names and sizes of its companions, which lie in `folder` already.
 
     The child works in `folder`, which is fresh and which the caller removes; it sees a link to the model there.
     Raises `OSError` when no child can be started.
     """
     _link(model, folder / _NAME)
-    child = await Child.spawn(InspectRequest(_NAME, MAX_OPSET), folder, lambda _: None)
+    request = InspectRequest(_NAME, MAX_OPSET, dict(files or {}), ceil(timeout_s))
+    child = await Child.spawn(request, folder, lambda _: None)
     try:
         return await asyncio.wait_for(_answer(child), timeout_s)
     except TimeoutError:
@@ -34,10 +41,15 @@ async def _answer(child: Child) -> Inspected | Refused:
     async for message in child.messages():
         if isinstance(message, Inspected | Refused):
             return message
-    return _unreadable(_why(await child.wait()))
+    ended = await child.wait()
+    if ended.signal == "SIGKILL":  # not ours: the host's, most likely for memory; the model need not be to blame
+        return Refused("unavailable", "The reader of the model was killed by the host, most likely for memory.")
+    return _unreadable(_why(ended))
 
 
 def _why(exit_: Exit) -> str:
+    if exit_.signal in ("SIGXCPU", "SIGKILL"):
+        return "it took too much processor time or memory"
     return (
         f"it crashed the reader ({exit_.signal})"
         if exit_.signal

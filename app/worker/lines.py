@@ -4,14 +4,19 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from app.worker.messages import BuildRequest, InspectRequest, Message, ProbeRequest
+from app.worker.messages import BuildRequest, InspectRequest, Message, PreflightRequest, ProbeRequest
 
-Request = BuildRequest | InspectRequest | ProbeRequest
+Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest
 
 MAX_LINE = 1 << 20  # bytes of one message; the reader gives a child up that says more at once
 STOP = b'{"command":"stop"}\n'
 
-_KINDS: dict[str, type[Request]] = {"build": BuildRequest, "inspect": InspectRequest, "probe": ProbeRequest}
+_KINDS: dict[str, type[Request]] = {
+    "build": BuildRequest,
+    "inspect": InspectRequest,
+    "preflight": PreflightRequest,
+    "probe": ProbeRequest,
+}
 
 
 class TooLong(ValueError):

@@ -22,7 +22,8 @@ class Lock:
     def release(self) -> None:
         """Free the lock, from any thread; safe to repeat. The lock file stays: deleting it lets a second holder in."""
         if self._held.is_locked:
-            self._record.unlink(missing_ok=True)
+            with suppress(OSError):  # a disk that cannot be written must not keep the lock; the next holder writes over
+                self._record.unlink(missing_ok=True)
             self._held.release()
 
     def __enter__(self) -> "Lock":

@@ -24,6 +24,19 @@ class BuildRequest:
 class InspectRequest:
     model: str
     max_opset: int  # of the default domain; newer is refused
+    files: dict[str, int]  # companions of the model in the child's folder: name → bytes
+    cpu_s: int  # processor seconds, then the kernel ends the child
+
+
+@dataclass(frozen=True)
+class PreflightRequest:
+    """Say what `builder` would object to in `model` with these profiles, without building."""
+
+    builder: str
+    model: str
+    profiles: list[dict[str, dict[str, Any]]]
+    cpu_s: int
+    doctor_s: float  # seconds for the shape doctor
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,7 @@ class Failed:
     message: str
     native: str | None = None
     where: dict[str, Any] = field(default_factory=dict)
+    remedy: str | None = None  # where it is better than the code's own
     type: Literal["failed"] = "failed"
 
 
@@ -115,6 +129,16 @@ class Inspected:
 
     inspection: dict[str, Any]
     type: Literal["inspected"] = "inspected"
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What preflight found: problems and warnings have the fields of `trtforge.contract.problem.Trouble`."""
+
+    problems: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]
+    profiles: list[dict[str, dict[str, Any]]]  # those asked for, with legal extents where some were not
+    type: Literal["examined"] = "examined"
 
 
 @dataclass(frozen=True)
@@ -139,10 +163,22 @@ class Probed:
     gpu: str | None
     driver: str | None
     cuda: str | None
+    landlock: int  # ABI that shuts in children who read models; 0: the kernel has none, only limits hold them
     type: Literal["probed"] = "probed"
 
 
 Message = (
-    Stage | PhaseStarted | PhaseStep | PhaseFinished | Log | Built | Failed | Stopped | Inspected | Refused | Probed
+    Stage
+    | PhaseStarted
+    | PhaseStep
+    | PhaseFinished
+    | Log
+    | Built
+    | Failed
+    | Stopped
+    | Inspected
+    | Examined
+    | Refused
+    | Probed
 )
-OUTCOMES = (Built, Failed, Stopped, Inspected, Refused, Probed)  # the last message of a child, exactly one
+OUTCOMES = (Built, Failed, Stopped, Inspected, Examined, Refused, Probed)  # the last message of a child, exactly one

@@ -5,12 +5,14 @@ import importlib
 import os
 import threading
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from app.worker.messages import BuildRequest, Built, Failed, Probed, Stage, Stopped
+from app.worker.messages import BuildRequest, Built, Failed, Log, Probed, Stage, Stopped
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
+from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.verdict import first_line, parse_failure
 
@@ -36,6 +38,7 @@ class Ends(Exception):
 def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> Outcome:
     """Parse the model, build it and write the plan to a new file. Never raises for what the builder refuses."""
     try:
+        _prepare(request, phases, stop, scrub)
         trt = importlib.import_module(request.builder)
         log = NativeLog(phases.say, scrub)
         builder = trt.Builder(logger := logger_for(trt, log))
@@ -78,6 +81,7 @@ def probe(name: str) -> Probed:
         gpu=None,
         driver=None,
         cuda=None,
+        landlock=landlock_abi(),
     )
 
 
@@ -108,6 +112,22 @@ def _number(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split("."))
 
 
+def _prepare(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> None:
+    """Ask the shape doctor where there are profiles, before any native builder: some shapes crash it."""
+    if not request.profiles:
+        return
+    from app.worker.consult import DOCTOR_S, consult
+
+    report = consult(request.model, request.profiles, DOCTOR_S, stop, scrub)
+    _unless_stopped(stop)
+    if report.problems:
+        first = report.problems[0]
+        where = {**first["where"], "problems": report.problems[1:]} if report.problems[1:] else first["where"]
+        raise Ends(Failed(first["code"], first["message"], where=where, remedy=first["remedy"]))
+    for warning in report.warnings:
+        phases.say(Log("warning", f"{warning['message']} {warning['remedy']}"))
+
+
 def _unless_stopped(stop: threading.Event) -> None:
     if stop.is_set():
         raise Ends(Stopped("between_stages"))
@@ -126,7 +146,8 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
     _set_level(config, request.optimization_level)
     _set_workspace(trt, config, request.workspace_bytes)
     _set_capabilities(trt, config, request.compute_capabilities)
-    inputs = {network.get_input(i).name for i in range(network.num_inputs)}
+    inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
+    _values_given(request.profiles, [name for name, tensor in inputs.items() if tensor.is_shape_tensor])
     for number, ranges in enumerate(request.profiles):
         _add_profile(builder, config, number, ranges, inputs)
     return config
@@ -164,7 +185,9 @@ def _same(option: str, asked: Any, got: Any) -> None:
         raise Ends(Failed("option_unsupported", f"The builder made {got} of {option} = {asked}.", where=where))
 
 
-def _add_profile(builder: Any, config: Any, number: int, ranges: dict[str, dict[str, Any]], inputs: set[str]) -> None:
+def _add_profile(
+    builder: Any, config: Any, number: int, ranges: dict[str, dict[str, Any]], inputs: Collection[str]
+) -> None:
     profile = builder.create_optimization_profile()
     for name, extents in ranges.items():
         three = [extents["min"], extents["opt"], extents["max"]]
@@ -174,6 +197,14 @@ def _add_profile(builder: Any, config: Any, number: int, ranges: dict[str, dict[
             raise Ends(_no_profile(number, name, f"the builder refuses min, opt, max = {three}"))
     if config.add_optimization_profile(profile) < 0:
         raise Ends(_no_profile(number, None, "the builder refuses it"))
+
+
+def _values_given(profiles: list[dict[str, dict[str, Any]]], needed: list[str]) -> None:
+    """Inputs that the builder takes values of, whatever the graph looked like before."""
+    for number, ranges in enumerate(profiles or ([{}] if needed else [])):
+        if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
+            message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
+            raise Ends(Failed("shape_values_required", message, where={"profile": number, "input": missing[0]}))
 
 
 def _set_range(profile: Any, name: str, three: list[list[int]], values: bool) -> bool:

@@ -11,8 +11,8 @@ from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
 from trtforge.contract.compare import EngineDiff
 from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
-from trtforge.contract.events import Event
-from trtforge.contract.models import Model
+from trtforge.contract.events import Event, Withdrawn
+from trtforge.contract.models import Model, Preflight, PreflightAsk
 from trtforge.contract.names import Name, NameHistory, NamePage, Want
 from trtforge.contract.resolve import Resolve, Resolved
 from trtforge.contract.target import Targets
@@ -20,6 +20,8 @@ from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.stream import Follower
 
+_LONGEST_WAIT_S = 60.0  # that the service grants
+_SETTLE_S = 1.0  # a request is answered or goes on together with its build's last event
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -56,6 +58,15 @@ class Client:
 
     def model(self, digest: str) -> Model:
         return Model.model_validate_json(self._get(f"/v1/models/{digest}"))
+
+    def preflight(self, digest: str, ask: PreflightAsk | None = None) -> Preflight:
+        """Return what a build of this model would fail on, without building it."""
+        body = (ask or PreflightAsk()).model_dump_json(exclude_unset=True)
+        headers = {"Content-Type": "application/json"}
+        answer = self._connection.send(
+            "POST", f"/v1/models/{digest}/preflight", content=body, headers=headers, read_s=transfer.INSPECTION_S
+        )
+        return Preflight.model_validate_json(answer.content)
 
     def targets(self) -> Targets:
         return Targets.model_validate_json(self._get("/v1/targets"))
@@ -112,6 +123,12 @@ class Client:
         """Return a request, after its end or after `wait_s` seconds (at most 60), whichever is first."""
         return Request.model_validate_json(self._get(f"/v1/requests/{request_id}", wait_s=wait_s))
 
+    def wait(self, request_id: str) -> Request:
+        """Return a request after its end, however many builds it goes through until then."""
+        while (request := self.request(request_id, wait_s=_LONGEST_WAIT_S)).state == "waiting":
+            pass
+        return request
+
     def withdraw(self, request_id: str) -> None:
         """Take back one request; the build goes on while others wait for it."""
         self._connection.send("DELETE", f"/v1/requests/{request_id}")
@@ -122,6 +139,27 @@ class Client:
         `after` is the seq of the last stored event already known; None begins with the first.
         """
         return Follower(self._connection, build_id, after).events()
+
+    def follow(self, request_id: str) -> Iterator[tuple[str, Event]]:
+        """Yield (build id, event) for each build of a request in turn, until the request has ended.
+
+        A build that the request left, because its time ran out or it was withdrawn, is followed to that event.
+        """
+        followed: tuple[str, ...] = ()
+        while (request := self.settled(request_id, followed)).builds != followed:
+            for build_id in request.builds[len(followed) :]:
+                for event in self.events(build_id):
+                    yield build_id, event
+                    if isinstance(event, Withdrawn) and event.request_id == request_id:
+                        break
+            followed = request.builds
+
+    def settled(self, request_id: str, builds: tuple[str, ...]) -> Request:
+        """Return a request that went through `builds` once it has ended or goes through a further one."""
+        request = self.request(request_id)
+        while request.state == "waiting" and request.builds == builds:  # answered by a replica that lags behind
+            request = self.request(request_id, wait_s=_SETTLE_S)
+        return request
 
     # ---- engines
 

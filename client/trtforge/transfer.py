@@ -12,7 +12,7 @@ from trtforge.download import Moved
 from trtforge.errors import ServiceError
 
 _PIECE = 1 << 20
-_INSPECTION_S = 120.0  # the service answers an upload after it has read the graph once
+INSPECTION_S = 120.0  # the service answers an upload after it has read the graph once
 
 
 def digest_of(path: Path) -> str:
@@ -37,7 +37,7 @@ def _put(connection: Connection, address: str, path: Path, moved: Moved | None) 
         size = os.fstat(file.fileno()).st_size
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         content = _pieces(file, size, moved)
-        answer = connection.send("PUT", address, content=content, headers=headers, read_s=_INSPECTION_S)
+        answer = connection.send("PUT", address, content=content, headers=headers, read_s=INSPECTION_S)
     return Model.model_validate_json(answer.content)
 
 

@@ -45,6 +45,7 @@ def test_help_lists_every_command_and_the_exit_codes():
     assert ended.exit_code == 0
     for name in (
         "build",
+        "doctor",
         "watch",
         "show",
         "builds",
@@ -210,6 +211,7 @@ def test_options_reach_the_wire(onnx: Path):
             "build", onnx, "--detach", "--url", server.url, "--shapes=x:1x3", "--workspace", "1GiB", "--label", "a=b=c",
             "--compute-capability", "8.9", "--compute-capability", "12.0", "--builderOptimizationLevel=5", "--retry",
             "--precision", "as_is", "--run-timeout", "60", "--queue-timeout", "70", "--priority", "3",
+            "--stall-timeout", "80", "--fallback", '{"optimization_level": 1}', "--fallback", "existing",
         )  # fmt: skip
         assert json.loads(server.asked[1].body) == {
             "model": MODEL["digest"],
@@ -223,6 +225,8 @@ def test_options_reach_the_wire(onnx: Path):
             "options": {
                 "run_timeout_s": 60.0,
                 "queue_timeout_s": 70.0,
+                "stall_timeout_s": 80.0,
+                "fallback": [{"spec": {"optimization_level": 1}}, "existing"],
                 "priority": 3,
                 "labels": {"a": "b=c"},
                 "retry": True,

@@ -144,3 +144,39 @@ def test_numbers_for_people():
         1500,
         2 << 30,
     ]
+
+
+def test_a_heartbeat_tells_what_is_left_and_by_what(capsys: pytest.CaptureFixture[str]):
+    estimate = {"total_s": [12, 20], "remaining_s": [10.2, 13.8], "basis": f"5 builds {HOSTILE}"}
+    beat = event(
+        "heartbeat", elapsed_s=2.0, silent_s=1.0, activity="working", cpu_s=1.0, rss_bytes=1, estimate=estimate
+    )
+    assert "about 10–14 s left, from 5 builds [red]name[/red]" in flat(drawn([*STORY, beat]))
+    with screen(Console(), "b", as_json=False) as shown:
+        shown.show(beat)
+        shown.show(STORY[7])
+    with_estimate, without = capsys.readouterr().out.splitlines()
+    assert with_estimate == f"          … silent 1 s, working, about 10–14 s left, from 5 builds {plain(HOSTILE)}"
+    assert "left" not in without
+
+
+def test_an_estimate_that_is_over_is_not_shown():
+    over = {"total_s": [2, 2], "remaining_s": [0, 0], "basis": "1 build"}
+    beat = event("heartbeat", elapsed_s=2.0, silent_s=0, activity=None, cpu_s=None, rss_bytes=None, estimate=over)
+    assert "left" not in drawn([*STORY, beat])
+
+
+def test_stalled_is_said_until_a_sign_of_life(capsys: pytest.CaptureFixture[str]):
+    stalled = event("stalled", silent_s=31.0)
+    assert "running · build · stalled" in flat(drawn([*STORY, stalled]))
+    after = flat(drawn([*STORY, stalled, event("phase_progress", phase={"id": 1, "step": 3})]))
+    assert "stalled" not in after[after.rindex("build b[/]") :]
+    with screen(Console(), "b", as_json=False) as shown:
+        shown.show(stalled)
+    assert capsys.readouterr().out == "          … stalled: silent 31 s, and the builder computes nothing\n"
+
+
+def flat(drawing: str) -> str:
+    """Return what a terminal shows of the last drawing, on one line."""
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawing)
+    return re.sub(r"\s+", " ", shown[shown.rindex("build b[/]") :])

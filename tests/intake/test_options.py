@@ -3,7 +3,7 @@
 import pytest
 
 from app.intake.options import check_options
-from trtforge.contract.spec import BuildSpec, ShapeRange
+from trtforge.contract.spec import BuildSpec
 from trtforge.contract.target import Capabilities, SpecDefaults
 
 CAN = Capabilities(
@@ -41,12 +41,6 @@ def test_one_thing_that_cannot_be_done_is_one_trouble(spec, option, says):
     assert found.code == "option_unsupported"
     assert found.where == {"option": option}
     assert says in found.remedy
-
-
-def test_shape_values_are_refused_with_their_place():
-    spec = BuildSpec(profiles=({}, {"s": ShapeRange(min=(1,), opt=(1,), max=(1,), values=True)}))
-    (found,) = check_options(spec, CAN)
-    assert found.where == {"option": "values", "profile": 1, "input": "s"}
 
 
 def test_everything_is_told_at_once():

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from app.intake.profiles import LARGEST_EXTENT, check_profiles
 from tests.intake.models import UNRANKED, legal_profiles, models, ranged, tensor
+from trtforge.contract.models import Tensor
 
 IMAGE = tensor("x", None, 3, None, None, axes=("N", None, None, None))
 GOOD = ((1, 2, 4), (3, 3, 3), (8, 8, 8), (8, 9, 9))
@@ -155,3 +156,45 @@ def test_within_one_input_too():
 def test_each_profile_may_have_its_own_range():
     line = tensor("x", None, axes=("n",))
     assert check_profiles([{"x": ranged((1, 2, 4))}, {"x": ranged((5, 6, 7))}], [line]) == []
+
+
+VALUES = Tensor(name="s", dtype="int64", shape=(2,), axes=(None,), shape_values=True)
+
+
+def valued(*triples):
+    return ranged(*triples).model_copy(update={"values": True})
+
+
+def test_shape_values_are_required_by_name():
+    assert [(t.code, t.where) for t in check_profiles([], [VALUES])] == [("shape_values_required", {"input": "s"})]
+    found = check_profiles([{}, {"s": ranged((1, 2, 3), (1, 2, 3))}], [VALUES])
+    assert places(found) == [("shape_values_required", 0, "s", None), ("shape_values_required", 1, "s", None)]
+
+
+def test_shape_values_may_be_of_any_sign():
+    assert check_profiles([{"s": valued((-1, 0, 4), (2, 2, 2))}], [VALUES]) == []
+    scalar = VALUES.model_copy(update={"shape": (), "axes": ()})
+    assert check_profiles([{"s": valued((0, 1, 2))}], [scalar]) == []
+
+
+@pytest.mark.parametrize("triple", [(2, 1, 3), (1, 3, 2), (-(2**40), 0, 0), (0, 0, 2**31)])
+def test_shape_values_out_of_order_or_range(triple):
+    assert places(check_profiles([{"s": valued((1, 1, 1), triple)}], [VALUES])) == [("profile_invalid", 0, "s", 1)]
+
+
+def test_as_many_values_as_the_input_holds():
+    (found,) = check_profiles([{"s": valued((1, 1, 1))}], [VALUES])
+    assert "holds 2 values" in found.message
+    loose = VALUES.model_copy(update={"shape": (None,)})
+    (found,) = check_profiles([{"s": valued((1, 1, 1))}], [loose])
+    assert "fixed number of values" in found.message
+
+
+def test_values_of_an_input_that_cannot_decide_shapes():
+    (found,) = check_profiles([{"x": valued(*GOOD)}], [IMAGE])
+    assert places([found]) == [("profile_invalid", 0, "x", None)]
+
+
+def test_a_shape_of_more_axes_than_tensorrt_has():
+    (found,) = check_profiles([{"any": ranged(*[(1, 1, 1)] * 9)}], [UNRANKED])
+    assert "at most 8" in found.message

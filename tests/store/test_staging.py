@@ -67,3 +67,10 @@ def test_scratch_folders_are_private_and_never_the_same(store):
     store.discard(one)
     assert not one.exists()
     assert two.exists()
+
+
+def test_what_was_written_can_be_read_at_once(store):
+    """An upload is inspected before it is finished, and most models that go wrong are smaller than a buffer."""
+    upload = store.begin_model()
+    upload.write(b"small")
+    assert upload.path.read_bytes() == b"small"

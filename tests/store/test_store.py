@@ -26,6 +26,15 @@ def test_a_model_comes_back_as_it_went_in(store):
     assert stat.S_IMODE(path.stat().st_mode) == 0o444
 
 
+@pytest.mark.parametrize("sizes", [(1,), (500, 500), (4 << 20, 1)], ids=str)
+def test_what_was_written_can_be_read_before_it_is_finished(store, sizes):
+    upload = store.begin_model()
+    for size in sizes:
+        upload.write(bytes(size))
+    assert upload.path.stat().st_size == sum(sizes)
+    upload.abort()
+
+
 def test_putting_a_model_twice_changes_nothing(store):
     for _ in range(2):
         upload = uploaded(store)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.conftest import Server
+from tests.conftest import TLS, Server
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 PROBLEM = "application/problem+json"
@@ -24,7 +24,7 @@ class Api:
     def __init__(self, server: Server, token: str | None = None) -> None:
         self.server = server
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx.Client(base_url=server.url, timeout=90, headers=headers)
+        self.http = httpx.Client(base_url=server.url, timeout=90, headers=headers, verify=TLS)
 
     def upload(self, model: bytes | Path) -> str:
         content = model if isinstance(model, bytes) else model.read_bytes()

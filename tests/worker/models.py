@@ -4,10 +4,12 @@ import asyncio
 import importlib.util
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
@@ -26,7 +28,7 @@ def packaged(package: str, *parts: str) -> Path:
 
 SQUEEZENET = packaged("onnx", "backend", "test", "data", "light", "light_squeezenet.onnx")
 OCR = packaged("rapidocr_onnxruntime", "models", "ch_PP-OCRv4_det_infer.onnx")
-CRASHES_BUILDER = packaged("silero_vad", "data", "silero_vad_op18_ifless.onnx")
+SILERO = packaged("silero_vad", "data", "silero_vad_op18_ifless.onnx")  # crashes the builder with the profile below
 
 OCR_PROFILE = {"x": {"min": [1, 3, 64, 64], "opt": [1, 3, 64, 64], "max": [1, 3, 128, 128]}}
 CRASH_PROFILE = {
@@ -101,3 +103,27 @@ def outcome(messages: list[Any]) -> Any:
     """The last message, which is the only outcome."""
     assert [isinstance(m, OUTCOMES) for m in messages] == [False] * (len(messages) - 1) + [True]
     return messages[-1]
+
+
+def crasher() -> onnx.ModelProto:
+    """Crash the builder with `CRASH_PROFILE`: its input goes through a loop first, where no shape doctor follows."""
+    model = onnx.load(SILERO)
+    _rename_input(model.graph, "input", "looped")
+    trips = onnx.numpy_helper.from_array(np.array(1), "trips")
+    again = onnx.numpy_helper.from_array(np.array(True), "again")
+    value = partial(make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=("batch", "sequence"))
+    flag = partial(make_tensor_value_info, elem_type=TensorProto.BOOL, shape=())
+    inner = [make_node("Identity", ["go"], ["goes"]), make_node("Identity", ["v"], ["w"])]
+    given = [make_tensor_value_info("i", TensorProto.INT64, ()), flag("go"), value("v")]
+    body = make_graph(inner, "body", given, [flag("goes"), value("w")])
+    model.graph.initializer.extend([trips, again])
+    model.graph.node.insert(0, make_node("Loop", ["trips", "again", "input"], ["looped"], body=body))
+    return model
+
+
+def _rename_input(graph: onnx.GraphProto, old: str, new: str) -> None:
+    for node in graph.node:
+        node.input[:] = [new if name == old else name for name in node.input]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename_input(attribute.g, old, new)

@@ -17,11 +17,11 @@ from app.worker.lines import request_line
 from app.worker.messages import Built, Failed, InspectRequest, PhaseStarted, Stage, Stopped
 from tests.worker.models import (
     CRASH_PROFILE,
-    CRASHES_BUILDER,
     OCR,
     OCR_PROFILE,
     build_request,
     chain,
+    crasher,
     folder_with,
     outcome,
     run,
@@ -148,7 +148,7 @@ def test_signals_of_a_terminal_do_not_reach_the_build_and_it_is_first_for_the_me
 
 def test_a_crash_of_the_builder_is_told_with_its_signal_and_the_stage_it_was_in(tmp_path):
     request = build_request(profiles=[CRASH_PROFILE])
-    messages, ended, output = run(run_child(request, folder_with(tmp_path, CRASHES_BUILDER)))
+    messages, ended, output = run(run_child(request, folder_with(tmp_path, crasher())))
     assert (ended.code, ended.signal) == (None, "SIGSEGV")
     assert [m.stage for m in messages if isinstance(m, Stage)] == ["parse", "build"]
     assert "[INFO] Detected 3 inputs" in output
@@ -197,5 +197,5 @@ def test_a_description_that_does_not_fit_into_a_line_is_refused(tmp_path):
     model = chain(1)
     extra = [onnx.helper.make_tensor_value_info(f"{'i' * 300}{n}", onnx.TensorProto.FLOAT, [1]) for n in range(3000)]
     model.graph.input.extend(extra)
-    messages, ended, _ = run(run_child(InspectRequest("model.onnx", 23), folder_with(tmp_path, model)))
+    messages, ended, _ = run(run_child(InspectRequest("model.onnx", 23, {}, 60), folder_with(tmp_path, model)))
     assert (outcome(messages).code, ended.code) == ("model_unreadable", 0)

@@ -7,8 +7,9 @@ import onnx
 from onnx.helper import make_node
 
 from app.worker.inspection import inspect
-from app.worker.messages import Inspected, Refused
-from tests.worker.models import OCR, chain, run
+from app.worker.messages import Inspected, InspectRequest, Refused
+from tests.intake import hostile
+from tests.worker.models import OCR, chain, folder_with, run, run_child
 
 
 def _inspect(model: Path, seconds: float = 60.0) -> Inspected | Refused:
@@ -58,4 +59,14 @@ def test_a_function_that_calls_itself_is_refused(tmp_path):
     onnx.save(model, path)
     answer = _inspect(path)
     assert isinstance(answer, Refused)
-    assert answer.code in ("model_invalid", "model_unreadable")
+    assert answer.code == "model_too_complex"
+
+
+def test_processor_time_is_bounded_by_the_kernel(tmp_path):
+    """4,000 functions call a name that 4,000 others share: 16 million calls to follow, more than a second's work."""
+    named = [hostile.function("F", onnx.helper.make_node("Neg", ["v"], ["w"]), domain=f"d{n}") for n in range(4000)]
+    callers = [hostile.function(f"G{n}", hostile.call("F", "v", "w", domain="d0")) for n in range(4000)]
+    model = hostile.model([hostile.call("G0")], *named, *callers)
+    request = InspectRequest("model.onnx", 23, {}, 1)
+    _, ended, _ = run(run_child(request, folder_with(tmp_path, model)))
+    assert ended.signal in ("SIGXCPU", "SIGKILL")

@@ -226,7 +226,7 @@ def test_wait_ends_though_nobody_reads_the_messages(tmp_path):
 
 
 def test_a_request_larger_than_a_pipe_arrives_and_one_that_is_not_read_blocks_nobody(tmp_path):
-    request = InspectRequest("m" * 3_000_000, 1)
+    request = InspectRequest("m" * 3_000_000, 1, {}, 60)
 
     async def main():
         printed = bytearray()

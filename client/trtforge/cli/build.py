@@ -1,5 +1,6 @@
 """`trtforge build`: upload, ask, watch, fetch; Ctrl-C takes the request back and shows how that ended."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,6 +49,13 @@ def build(
     priority: Annotated[int, typer.Option(help="Higher first.")] = 0,
     run_timeout: Annotated[float | None, typer.Option(help="Seconds the build may run.")] = None,
     queue_timeout: Annotated[float | None, typer.Option(help="Seconds it may wait for a worker.")] = None,
+    stall_timeout: Annotated[
+        float | None, typer.Option(help="Seconds the builder may neither speak nor compute.")
+    ] = None,
+    fallback: Annotated[
+        Shapes | None,
+        typer.Option(help="On failure or timeout: '{\"optimization_level\": 1}', or existing. Repeat for more."),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Build anew what failed before.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="Where the plan goes [MODEL.plan].")
@@ -70,6 +78,8 @@ def build(
         options={
             "run_timeout_s": run_timeout,
             "queue_timeout_s": queue_timeout,
+            "stall_timeout_s": stall_timeout,
+            "fallback": _fallback(fallback or []),
             "priority": priority or None,
             "labels": _labels(label or []),
             "retry": retry or None,
@@ -111,6 +121,13 @@ def _submit(
     except ValidationError as error:
         first = error.errors()[0]
         raise typer.BadParameter(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _fallback(steps: list[str]) -> list[Any] | None:
+    try:
+        return [step if step == "existing" else {"spec": json.loads(step)} for step in steps] or None
+    except ValueError:
+        raise typer.BadParameter("give a spec as JSON, or existing", param_hint="--fallback") from None
 
 
 def _labels(pairs: list[str]) -> dict[str, str] | None:

@@ -1,7 +1,7 @@
 """Events as plain lines: for pipes, logs and CI, one stored event a line."""
 
-from trtforge.cli.text import lines, plain, seconds, size
-from trtforge.contract.builds import Cancel, Failure
+from trtforge.cli.text import lines, plain, seconds, size, span
+from trtforge.contract.builds import Cancel, Estimate, Failure
 from trtforge.contract.events import (
     Cancelled,
     CancelRequested,
@@ -16,6 +16,7 @@ from trtforge.contract.events import (
     Queued,
     Requeued,
     StageEntered,
+    Stalled,
     Started,
     Stored,
     Succeeded,
@@ -43,7 +44,10 @@ def line(event: Event, before: Picture) -> str | None:
     if isinstance(event, Stored):
         return f"{event.at.astimezone():%H:%M:%S}  {_stored(event, before)}"
     if isinstance(event, Heartbeat):
-        return f"          … silent {event.silent_s:.0f} s, {event.activity or 'not measured yet'}"
+        left = f", {remaining(event.estimate)}" if event.estimate else ""
+        return f"          … silent {event.silent_s:.0f} s, {event.activity or 'not measured yet'}{left}"
+    if isinstance(event, Stalled):
+        return f"          … stalled: silent {event.silent_s:.0f} s, and the builder computes nothing"
     if isinstance(event, Draining):
         return "          … the service restarts; reconnecting"
     return None
@@ -90,6 +94,12 @@ def _indent(parent: int | None, before: Picture) -> str:
     while parent is not None and parent in before.phases and depth < len(before.phases):
         depth, parent = depth + 1, before.phases[parent].parent
     return "  " * depth
+
+
+def remaining(estimate: Estimate, since_s: float = 0.0) -> str:
+    """Say what an estimate of `since_s` seconds ago says now, and by what it goes."""
+    low, high = (max(0.0, bound - since_s) for bound in estimate.remaining_s)
+    return f"about {span(low, high)} left, from {plain(estimate.basis)}"
 
 
 def cancelled(cancel: Cancel) -> str:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trtforge.cli.lines import WAITING_FOR, cancelled, failed
+from trtforge.cli.lines import WAITING_FOR, cancelled, failed, remaining
 from trtforge.cli.manifest import budget, summary, target_words
 from trtforge.cli.progress import screen
 from trtforge.cli.session import FAILED, INTERRUPTED, Json, Token, Url, session
@@ -142,6 +142,12 @@ def _print_build(out: Console, build: Build) -> None:
         f"target {target_words(build.target)}",
         f"took   {_took(build)}, attempt {build.attempt}, {build.requests} requests wait",
     ]
+    if build.progress and build.progress.estimate:
+        told.append(remaining(build.progress.estimate))
+    if build.follows:
+        told.append(f"after  {plain(build.follows)}, whose requests fell back to this one")
+    if build.followed_by:
+        told.append(f"then   {', '.join(map(plain, build.followed_by))}, to which its requests fell back")
     if build.labels:
         told.append("labels " + ", ".join(f"{plain(k)}={plain(v)}" for k, v in build.labels.items()))
     if build.cancel:

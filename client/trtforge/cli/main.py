@@ -14,6 +14,7 @@ GROUP = "trtforge.commands"  # entry points that bring further commands: a funct
 
 _OURS = {
     "build": ("trtforge.cli.build:build", "Build an engine from an ONNX model, watch it, fetch it."),
+    "doctor": ("trtforge.cli.doctor:doctor", "Say what a build would fail on, without building."),
     "watch": ("trtforge.cli.look:watch", "Watch a build until it ends."),
     "show": ("trtforge.cli.look:show", "Show a build or an engine's manifest."),
     "builds": ("trtforge.cli.look:builds", "List builds, newest first."),

@@ -19,13 +19,11 @@ from trtforge.cli.shapes import fit
 from trtforge.cli.stop import Stop
 from trtforge.cli.text import complain, plain, seconds, size
 from trtforge.client import Client
-from trtforge.contract.builds import Build, Request, Served, Submit, Submitted
+from trtforge.contract.builds import TERMINAL, Build, Request, Served, Submit, Submitted
 from trtforge.contract.engines import Manifest, PlanRef
-from trtforge.contract.events import Stored, Withdrawn
+from trtforge.contract.events import Failed, Stored, Withdrawn
 from trtforge.contract.models import Model
 from trtforge.errors import ServiceError, TrtforgeError
-
-_SETTLE_S = 10.0  # a request is answered right after its build's last event
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Order:
         self._stop = Stop(console)
         self._outcome = Outcome(INTERRUPTED, "interrupted")  # grows as more is known
         self._screen: tuple[str, Screen, int | None] | None = None  # build, its screen, last seq shown there
+        self._left = ""  # why the build that is watched did not serve this request
 
     def carry_out(self, ask: Submit, path: Path, goal: Path | None, detach: bool) -> Outcome:
         """Return how it ended. Raises what the client raises."""
@@ -108,27 +107,33 @@ class Order:
 
     def _follow(self, submitted: Submitted) -> Request:
         """Show the build that serves the request, and the next one when it falls back, until the request has ended."""
-        build_id = submitted.build.id if submitted.build else None
-        while True:
-            if build_id and submitted.disposition in ("created", "joined"):
-                self._outcome = replace(self._outcome, build_id=build_id)
-                self._watch(build_id, submitted.request_id)
-            request = self._client.request(submitted.request_id, wait_s=_SETTLE_S)
-            if request.state != "waiting":
-                return request
+        request = self._client.request(submitted.request_id)
+        while request.state == "waiting":
             build_id = request.builds[-1]
+            self._outcome = replace(self._outcome, build_id=build_id)
+            self._watch(build_id, submitted.request_id)
+            request = self._client.settled(submitted.request_id, request.builds)
+            following = request.builds[-1]
+            if self._left and (following != build_id or request.served):
+                onwards = f"; falling back to build {plain(following)}" if following != build_id else ""
+                self._say(f"build {plain(build_id)} {self._left}{onwards}")
+        return request
 
     def _watch(self, build_id: str, request_id: str | None = None) -> None:
         """Show events until the build ends, or until this request has left it; begin where this was left before."""
         if self._screen is None or self._screen[0] != build_id:
             self._screen = build_id, screen(self._console, build_id, self._as_json), None
         _, shown, after = self._screen
+        self._left = ""
         with shown:
             for event in self._client.events(build_id, after):
                 shown.show(event)
                 if isinstance(event, Stored):
                     self._screen = build_id, shown, event.seq
+                if isinstance(event, Failed):
+                    self._left = f"failed ({plain(event.failure.code)}: {plain(event.failure.message)})"
                 if isinstance(event, Withdrawn) and event.request_id == request_id:
+                    self._left = f"is left ({plain(event.reason or 'withdrawn')})"
                     return
 
     def _served(self, served: Served, goal: Path | None) -> Outcome:
@@ -143,10 +148,13 @@ class Order:
         self._say(summary(manifest))
         if served.fallback:
             self._say("This is a fallback, not what was asked for first.")
+            for one in served.differs:
+                self._say(f"  {plain(one.field)} is {plain(one.have)}, asked was {plain(one.asked)}")
         if goal:
             self._say(f"plan   {plain(goal)} (verified)")
-        output = str(goal) if goal else None
-        return replace(self._outcome, exit_code=0, state="succeeded", engine_key=key, plan=manifest.plan, output=output)
+        done = replace(self._outcome, exit_code=0, state="succeeded", engine_key=key, plan=manifest.plan)
+        detail = {"served": served.model_dump(mode="json")} if served.fallback else {}
+        return replace(done, output=str(goal) if goal else None, detail=detail)
 
     def _fetch(self, key: str, goal: Path) -> Manifest:
         with bar(self._console, f"fetch {plain(goal.name)}") as moved:
@@ -177,6 +185,8 @@ class Order:
             self._client.withdraw(request_id)
         except ServiceError as error:
             complain(str(error))
+        request = self._client.request(request_id)
+        build_id = request.builds[-1] if request.builds else build_id  # it may have gone on meanwhile
         build = self._client.build(build_id)
         if build.requests > 0 and build.cancel is None:
             others = "1 other waits" if build.requests == 1 else f"{build.requests} others wait"
@@ -202,7 +212,10 @@ def _disposition(submitted: Submitted) -> str:
             return f"{build} joined: {waiting} requests wait for it"
         case "cached":
             return f"engine {submitted.engine.engine_key if submitted.engine else ''} is there already"
-    return f"{build} failed before"
+    if submitted.build and submitted.build.state not in TERMINAL:
+        before = f"build {plain(submitted.build.follows)}" if submitted.build.follows else "this"
+        return f"{before} failed before; falling back to {build}"
+    return f"{build} failed before" + ("; there is an engine to fall back to" if submitted.engine else "")
 
 
 def _ending(build: Build) -> str:

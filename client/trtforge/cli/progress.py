@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from trtforge.cli.lines import WAITING_FOR, line
+from trtforge.cli.lines import WAITING_FOR, line, remaining
 from trtforge.cli.text import plain, seconds, size
 from trtforge.contract.builds import Activity, Estimate, Progress
 from trtforge.contract.events import (
@@ -25,6 +25,7 @@ from trtforge.contract.events import (
     PhaseProgress,
     PhaseStarted,
     Snapshot,
+    Stalled,
 )
 from trtforge.contract.progress import OpenPhase, Picture, fold
 
@@ -136,6 +137,7 @@ class Pulse:
         self._cpu_s: float | None = None
         self._rss_bytes: int | None = None
         self._estimate: Estimate | None = None
+        self._stalled = False
 
     def feel(self, event: Event) -> None:
         """Take in any event; those that are no sign of life change nothing."""
@@ -143,14 +145,16 @@ class Pulse:
             self._take(event)
         elif isinstance(event, Snapshot) and event.build.progress:
             self._take(event.build.progress)
-            self._estimate = event.build.progress.estimate
+        elif isinstance(event, Stalled):  # said again with every heartbeat while it lasts
+            self._stalled = True
         elif isinstance(event, PhaseStarted | PhaseProgress | PhaseFinished):
-            self._silent_s, self._spoke = 0.0, monotonic()
+            self._silent_s, self._spoke, self._stalled = 0.0, monotonic(), False
 
     def _take(self, signs: Heartbeat | Progress) -> None:
         self._heard = self._spoke = monotonic()
         self._elapsed_s, self._silent_s = signs.elapsed_s, signs.silent_s
         self._activity, self._cpu_s, self._rss_bytes = signs.activity, signs.cpu_s, signs.rss_bytes
+        self._estimate, self._stalled = signs.estimate, False
 
     def words(self) -> list[str]:
         now = monotonic()
@@ -162,9 +166,10 @@ class Pulse:
             told.append(f"cpu {seconds(self._cpu_s)}")
         if self._rss_bytes is not None:
             told.append(size(self._rss_bytes))
-        if self._estimate:
-            low, high = self._estimate.total_s
-            told.append(f"estimate {seconds(low)} to {seconds(high)} in all")
+        if self._stalled:
+            told.insert(0, "stalled")
+        if self._estimate and self._estimate.remaining_s[1] > now - self._heard:
+            told.append(remaining(self._estimate, now - self._heard))
         return told
 
 

@@ -41,6 +41,12 @@ def seconds(count: float | None) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def span(low: float, high: float) -> str:
+    if high < 60:
+        return f"{low:.0f}–{high:.0f} s" if round(low) != round(high) else f"{high:.0f} s"
+    return f"{seconds(low)} to {seconds(high)}"
+
+
 def byte_count(words: str) -> int:
     """Read `1GiB`, `512 MiB`, `1000000`. Raises `ValueError` with what is accepted."""
     number = words.strip().rstrip("BbKkMmGgIi")  # a bare K, M or G counts in powers of 1024, as trtexec has it

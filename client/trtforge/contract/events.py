@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from trtforge.contract.base import Instant, Wire
-from trtforge.contract.builds import Activity, Build, Cancel, EngineRef, Failure, Stage, WaitingFor
+from trtforge.contract.builds import Activity, Build, Cancel, EngineRef, Estimate, Failure, Stage, WaitingFor
 
 
 class Stored(Wire):
@@ -127,6 +127,7 @@ class Heartbeat(Wire):
     activity: Activity | None
     cpu_s: float | None
     rss_bytes: int | None
+    estimate: Estimate | None = None
 
 
 class Stalled(Wire):

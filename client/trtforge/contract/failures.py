@@ -125,9 +125,39 @@ _LIST = (
     Code(
         "external_data_missing", 422, "The model keeps weights in other files.", "Save it as one self-contained file."
     ),
+    Code(
+        "external_data_unsafe",
+        422,
+        "The model points outside its own files.",
+        "Save weights under plain file names beside the graph, with offsets and lengths inside the files.",
+    ),
+    Code(
+        "model_too_complex",
+        422,
+        "The model has too many nodes or tensors, or functions that call themselves or expand without measure.",
+        "Inline its functions, simplify it, and export it again.",
+    ),
+    Code(
+        "type_unsupported",
+        422,
+        "An input or output has a type that TensorRT does not take.",
+        "Move the part that works with this type out of the model, or cast at its border.",
+    ),
+    Code(
+        "quantization_unsupported",
+        422,
+        "TensorRT does not quantize in this way.",
+        "Quantize symmetrically to 8 bits: scales above 0, zero points of 0.",
+    ),
     Code("model_unknown", 422, "No such model is here.", "Upload it first with `PUT /v1/models/{digest}`."),
     # what is asked for
     Code("profile_required", 422, "An input has open axes and no profile says their range.", "Fill in the template."),
+    Code(
+        "shape_values_required",
+        422,
+        "The values of an input decide shapes, and no profile gives their range.",
+        'Give the values for it: `{"min": […], "opt": […], "max": […], "values": true}`.',
+    ),
     Code("profile_invalid", 422, "A profile breaks a rule.", "Give 1 ≤ min ≤ opt ≤ max for every open axis."),
     Code(
         "option_unsupported",
@@ -196,6 +226,37 @@ _LIST = (
         404,
         "No engine of this model fits that machine under that policy.",
         "Submit what stands under `submit`, or allow a looser policy.",
+    ),
+    # what the shape doctor finds: the first fails builds, the others are warnings
+    Code(
+        "shape_invalid",
+        None,
+        "A layer of the model cannot be computed at a corner of a profile.",
+        "Move the corner into the range where the layer named can be computed.",
+    ),
+    Code(
+        "shape_unusable",
+        None,
+        "A layer cannot be computed at the smallest or largest shapes; the engine will refuse those.",
+        "Narrow the profile to shapes that the model can compute.",
+    ),
+    Code(
+        "axis_frozen",
+        None,
+        "A Reshape to constant extents leaves an open axis few extents that can be computed.",
+        "Export the model with -1 or a computed extent in that Reshape, or fix the axis.",
+    ),
+    Code(
+        "range_wide",
+        None,
+        "A profile covers so much that its kernels are generic.",
+        "Split the range into several profiles.",
+    ),
+    Code(
+        "tensor_large",
+        None,
+        "A tensor inside the model is very large at the largest shapes.",
+        "Lower the maximum, or make sure that the target has the memory.",
     ),
     # how builds fail
     Code(

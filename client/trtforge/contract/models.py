@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from trtforge.contract.base import Digest, Instant, Wire
+from trtforge.contract.base import Asked, Digest, Instant, Wire
 from trtforge.contract.problem import Trouble
+from trtforge.contract.spec import BuildSpec, OptimizationProfile
+from trtforge.contract.target import TargetSelector
 
 
 class ModelFile(Wire):
@@ -45,3 +47,20 @@ class Model(Inspection):
 
     def inspection(self) -> dict[str, Any]:
         return self.model_dump(include=set(Inspection.model_fields))
+
+
+class PreflightAsk(Asked):
+    """Body of `POST /v1/models/{digest}/preflight`."""
+
+    spec: BuildSpec = BuildSpec()
+    target: TargetSelector = TargetSelector()
+
+
+class Preflight(Wire):
+    """What a build would fail on. `profile_template`: what was asked for with legal extents, or profiles to fill in."""
+
+    ok: bool
+    problems: tuple[Trouble, ...]
+    warnings: tuple[Trouble, ...]
+    profile_template: tuple[OptimizationProfile, ...]
+    trtexec: str  # the same profiles as flags

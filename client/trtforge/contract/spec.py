@@ -9,7 +9,7 @@ from trtforge.contract.base import Asked, Wire
 Extent = Annotated[
     int, Field(strict=True)
 ]  # signed: a negative or zero extent is refused with its axis, not as a type error
-Extents = Annotated[tuple[Extent, ...], Field(max_length=8)]  # TensorRT's Dims::MAX_DIMS
+Extents = Annotated[tuple[Extent, ...], Field(max_length=64)]  # a shape has at most 8, shape values at most 64
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=30 * 86400)]
 LabelKey = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$")

@@ -1,0 +1,70 @@
+"""In a child: what the shape doctor and the builder's own parser say of a model, without building it."""
+
+import importlib
+import sys
+import threading
+import traceback
+from typing import Any
+
+import onnx
+
+from app.intake.doctor import Report
+from app.intake.doctor import examine as ask_doctor
+from app.intake.unfit import Finding, finding
+from app.worker.messages import Examined, Failed, PreflightRequest
+from app.worker.native_log import NativeLog, logger_for
+from app.worker.scrub import Scrubber
+from app.worker.verdict import parse_failure
+
+DOCTOR_S = 3.0  # seconds that the doctor may take before a build
+
+
+def examine(request: PreflightRequest, stop: threading.Event, scrub: Scrubber) -> Examined:
+    """Return everything that is wrong, the shapes' problems first."""
+    report = consult(request.model, request.profiles, request.doctor_s, stop, scrub)
+    return Examined(
+        [*report.problems, *_verdict(request.builder, request.model, scrub)], report.warnings, report.profiles
+    )
+
+
+def consult(
+    model: str, profiles: list[dict[str, dict[str, Any]]], seconds: float, stop: threading.Event, scrub: Scrubber
+) -> Report:
+    """Ask the shape doctor. It only advises: where it fails itself, it has found nothing."""
+    if not profiles:
+        return Report()
+    try:
+        return ask_doctor(onnx.load(model, load_external_data=False), profiles, seconds, stop.is_set)
+    except Exception:
+        sys.stderr.write(scrub(traceback.format_exc(), 1 << 14))
+        return Report(profiles=profiles)
+
+
+def _verdict(builder: str, model: str, scrub: Scrubber) -> list[Finding]:
+    trt = importlib.import_module(builder)
+    log = NativeLog(lambda _: None, scrub)
+    logger = logger_for(trt, log)
+    network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if parser.parse_from_file(model) and not parser.num_errors:
+        return []
+    return _findings(parse_failure(parser, model, log.first_error, scrub))
+
+
+def _findings(failed: Failed) -> list[Finding]:
+    """One for each node that is not supported, else the parser's complaint."""
+    nodes = failed.where.get("nodes", ())
+    if not nodes:
+        return [finding(failed.code, failed.message, native=failed.native, **failed.where)]
+    return [
+        finding(
+            failed.code,
+            f"{_operator(node)} {node['name'] or node['node']} is not supported: {node['text'] or 'no reason given'}",
+            **node,
+        )
+        for node in nodes
+    ]
+
+
+def _operator(node: dict[str, Any]) -> str:
+    return f"{node['domain']}:{node['op']}" if node["domain"] else str(node["op"])

@@ -1,0 +1,46 @@
+"""The benchmark's own sums and its exit code; what it measures is not a test."""
+
+import json
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.report import Line, Spread, percentile
+
+
+def line(met: bool | None) -> Line:
+    one = Spread.of([2.0, 1.0, 4.0])
+    return Line("a thing", "s", one, "the floor", Spread.of([1.0]), "at most 1x", met, "by hand")
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)])
+def test_percentile(share, expected):
+    assert percentile(range(100, 0, -1), share) == expected
+
+
+def test_a_missed_goal_is_said_and_is_no_failure(tmp_path, capsys):
+    path = tmp_path / "figures.json"
+    assert main(["--json", str(path)], {"one": lambda: lambda scope: [line(False)]}) == 0
+    assert "Goals missed: a thing" in capsys.readouterr().out
+    (written,) = json.loads(path.read_text())["lines"]
+    assert written["ratio"] == 2.0
+    assert written["ours"] == {"median": 2.0, "low": 1.0, "high": 4.0, "count": 3}
+
+
+def test_a_broken_measurement_fails_and_does_not_stop_the_others(capsys):
+    def broken(scope):
+        raise RuntimeError("no luck")
+
+    assert main([], {"one": lambda: broken, "two": lambda: lambda scope: [line(True)]}) == 1
+    said = capsys.readouterr()
+    assert "no luck" in said.err
+    assert "Broken: one" in said.err
+    assert "a thing" in said.out
+
+
+def test_only_those_asked_for_are_measured(capsys):
+    def never(scope):
+        raise AssertionError("not asked for")
+
+    assert main(["--only", "two"], {"one": lambda: never, "two": lambda: lambda scope: [line(None)]}) == 0
+    assert "Every goal that was measured is met." in capsys.readouterr().out
