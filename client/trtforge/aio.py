@@ -15,7 +15,7 @@ from trtforge.client import Client
 
 T = TypeVar("T")
 
-STREAMS = frozenset({"events", "builds", "engines", "names"})
+STREAMS = frozenset({"events", "follow", "builds", "engines", "names"})
 PLAIN = frozenset(
     [
         "upload",

@@ -17,8 +17,6 @@ from trtforge.errors import NoEngine, ServiceError
 from trtforge.fingerprint import fingerprint
 from trtforge.transfer import digest_of
 
-WAIT_S = 60.0  # of one look at a request; the service holds the answer back until it ends
-
 
 def ensure_engine(
     model: str | Path,
@@ -124,16 +122,10 @@ def _built(client: Client, ask: Submit, path: Path | None, on_event: Callable[[E
 
 
 def _served(client: Client, submitted: Submitted, on_event: Callable[[Event], None] | None) -> str:
-    followed: str | None = None
-    while True:
-        request = client.request(submitted.request_id, wait_s=None if on_event else WAIT_S)
-        if request.served:
-            return request.served.engine_key
-        if request.state != "waiting":
-            raise NoEngine(request)
-        if on_event and request.builds[-1] != followed:
-            followed = request.builds[-1]
-            for event in client.events(followed):
-                on_event(event)
-        elif on_event:
-            client.request(submitted.request_id, wait_s=WAIT_S)
+    if on_event:
+        for _, event in client.follow(submitted.request_id):
+            on_event(event)
+    request = client.wait(submitted.request_id)
+    if request.served is None:
+        raise NoEngine(request)
+    return request.served.engine_key
