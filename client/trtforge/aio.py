@@ -20,9 +20,12 @@ PLAIN = frozenset(
     [
         "upload",
         "model",
+        "preflight",
         "targets",
         "submit",
         "build",
+        "wait",
+        "settled",
         "log",
         "cancel",
         "request",
