@@ -8,15 +8,34 @@ from datetime import datetime
 
 import structlog
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 import app as package
-from app.api import builds, engines, events, files, health, middleware, models, problems, requests, targets
+from app.api import (
+    builds,
+    engines,
+    events,
+    files,
+    find,
+    health,
+    keep,
+    middleware,
+    models,
+    names,
+    problems,
+    requests,
+    schemas,
+    targets,
+)
+from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
+from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
+from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
-from app.builds.register import register, unregister
+from app.builds.register import forget_workers, register
 from app.builds.supervise import Supervisor
 from app.builds.upload import Uploads
 from app.db import migrate
@@ -41,8 +60,11 @@ class Running:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
         self.feeds = Feeds(self.parts)
-        self.readiness = Readiness(self.parts, self._worker_trouble)
-        self.service = Service(self.parts, self.feeds, Uploads(self.parts), self.readiness)
+        uploads = Uploads(self.parts)
+        self.prebuild = Prebuild(self.parts, uploads)
+        self.readiness = Readiness(self.parts, self._worker_trouble, lambda: self.prebuild.trouble)
+        manifests = Manifests(self.parts)
+        self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild)
         self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
@@ -55,6 +77,7 @@ class Running:
     def open(self) -> None:
         """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
         if self._owner is None:
+            self.prebuild.open()
             self.parts.database.claim_server()
             self.parts.database.ping()
             migrate.upgrade(self.parts.database)
@@ -62,7 +85,7 @@ class Running:
             self.parts.store.open_staging(owner)
             self._owner = owner
             recover(self.parts)
-            self.parts.store.sweep()
+            forget_workers(self.parts, self.parts.store.sweep())
 
     async def start(self) -> None:
         """Begin to work."""
@@ -89,6 +112,7 @@ class Running:
         self._supervisor = Supervisor(self.parts, owner, target_id)
         self._supervisor.start()
         self._trouble = None
+        self._loops.append(asyncio.create_task(self.prebuild.run()))
         log.info(
             "worker_ready",
             worker=owner,
@@ -112,9 +136,15 @@ class Running:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._worker:
-            await asyncio.to_thread(unregister, self.parts, self._worker)
+            await asyncio.to_thread(forget_workers, self.parts, [self._worker])
         self.parts.store.close()
         self.parts.database.close()
+
+
+class _App(FastAPI):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        note_server(scope, send)  # before the framework wraps `send`
+        await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -129,7 +159,7 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             await running.stop()
 
-    app = FastAPI(
+    app = _App(
         title="trtforge",
         version=package.__version__,
         description=package.__doc__ or "",
@@ -139,9 +169,23 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = running.service
     app.state.running = running
-    for room in (models, files, targets, builds, requests, events, engines, health):
+    for room in (
+        engines,
+        models,
+        files,
+        targets,
+        builds,
+        requests,
+        events,
+        find,
+        keep,
+        names,
+        schemas,
+        health,
+    ):  # most asked first
         app.include_router(room.router)
     app.include_router(engines.open_router)
+    app.include_router(names.open_router)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)

@@ -42,6 +42,16 @@ class Settings(BaseSettings):
         Field(description="`postgresql://…` or `sqlite:///…`; SQLite in the data folder when left out."),
     ] = None
     admin_token: Annotated[SecretStr | None, Field(description="Bearer token with every right.")] = None
+    accel_prefix: Annotated[
+        str | None,
+        Field(
+            pattern="^/.*/$",
+            description="Internal address of the plans in an nginx in front, which then sends them (X-Accel-Redirect).",
+        ),
+    ] = None
+    prebuild: Annotated[
+        Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
+    ] = None
     builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
     slots: Annotated[
         int, Field(ge=1, le=64, description="Builds at once on this machine; half the processors when left out.")

@@ -9,6 +9,7 @@ from app.api.preferences import Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
 from app.api.strict import StrictRoute
 from app.builds import stopping
+from app.builds.nearest import with_nearest
 from app.builds.parts import in_thread
 from app.builds.submit import answer_again, submit
 from app.builds.views import build_view, find_build
@@ -49,7 +50,8 @@ async def post_build(
 
 def _again(wired: Service, request_id: str) -> Submitted:
     with wired.parts.database.read() as tx:
-        return answer_again(tx, wired.parts, request_id)
+        answer = answer_again(tx, wired.parts, request_id)
+    return with_nearest(wired.parts, answer)
 
 
 @router.get("")

@@ -1,5 +1,6 @@
 """`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
@@ -7,12 +8,13 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from app.api.download import plan_response
 from app.api.models import DigestPath
 from app.api.preferences import cursor, read_cursor
-from app.api.service import Asking, Service, Wired
+from app.api.service import Asking, Service, Wired, caller
 from app.builds.views import build_view
 from app.db import builds, engines
 from app.db.engines import EngineFilter
 from app.errors import Refused
 from trtforge.contract.base import Digest
+from trtforge.contract.builds import Build
 from trtforge.contract.engines import EnginePage, Manifest, PlanRef
 
 router = APIRouter(prefix="/v1", tags=["engines"])
@@ -22,6 +24,17 @@ RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
 PLAN: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."}
 }
+
+
+@router.get("/engines/{key}", response_model=Manifest)
+async def get_engine(key: DigestPath, request: Request) -> Response:
+    """Return the manifest."""
+    wired: Service = request.app.state.service  # the most asked of all: resolving dependencies would double its cost
+    await caller(wired, request)
+    manifest = await wired.manifests.get(key)
+    if manifest is None:
+        raise Refused("not_found", f"No engine {key}.")
+    return Response(manifest, media_type="application/json")
 
 
 @router.get("/engines")
@@ -42,16 +55,6 @@ def list_engines(
     return EnginePage(items=items, next_cursor=more)
 
 
-@router.get("/engines/{key}", response_model=Manifest)
-def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
-    """Return the manifest."""
-    with wired.parts.database.read() as tx:
-        manifest = engines.manifest(tx, key)
-    if manifest is None:
-        raise Refused("not_found", f"No engine {key}.")
-    return Response(manifest, media_type="application/json")
-
-
 @router.get("/engines/{key}/plan", response_class=Response, responses=PLAN)
 @router.head("/engines/{key}/plan", response_class=Response, responses=PLAN, operation_id="head_plan")
 def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks) -> Response:
@@ -60,7 +63,7 @@ def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: 
         engine = engines.find(tx, key)
     if engine is None:
         raise Refused("not_found", f"No engine {key}.")
-    return _plan(request, wired, engine.plan, later, immutable=False)
+    return send_plan(request, wired, engine.plan, later, immutable=False)
 
 
 @router.get("/plans/{digest}", response_class=Response, responses=PLAN)
@@ -73,16 +76,24 @@ def get_plan_by_digest(
         plan = engines.plan(tx, digest)
     if plan is None:
         raise Refused("not_found", f"No plan {digest}.")
-    return _plan(request, wired, plan, later, immutable=True)
+    return send_plan(request, wired, plan, later, immutable=True)
 
 
-def _plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
+def send_plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
+    """Return the bytes of a plan; a whole download is noted for retention."""
     path = wired.parts.store.open_plan(plan.digest)
-    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable)
+    accel = _accel(wired, path)
+    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable, accel=accel)
     if request.method == "GET" and response.status_code == 200:
         later.add_task(_note_fetch, wired, plan.digest)
         response.background = later
     return response
+
+
+def _accel(wired: Service, path: Path) -> str | None:
+    """Return where nginx finds the plan: its place in the store, below the address that the operator gave it."""
+    prefix = wired.parts.settings.accel_prefix
+    return f"{prefix}{path.parent.name}/{path.name}" if prefix else None
 
 
 def _note_fetch(wired: Service, digest: str) -> None:
@@ -101,8 +112,13 @@ def engine_ready(key: DigestPath, wired: Wired) -> None:
         return
     if view is None:
         raise Refused("not_found", f"No engine {key}, and no build for it.")
+    raise being_built(view)
+
+
+def being_built(view: Build) -> Refused:
+    """Return the answer to a probe whose engine is on its way, with how far it is."""
     progress = view.progress.model_dump(mode="json") if view.progress else None
-    raise Refused(
+    return Refused(
         "unavailable",
         f"The engine is being built: {view.state}" + (f", {view.stage}." if view.stage else "."),
         retry_after=RETRY_AFTER,

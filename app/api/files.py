@@ -7,11 +7,12 @@ from fastapi import APIRouter, Header, Request, Response
 
 from app.api.models import DigestPath, body_of, length_of
 from app.api.service import Asking, Wired
+from app.api.strict import StrictRoute
 from app.builds.files import Span
 from app.errors import Refused
 from trtforge.contract.models import FileState
 
-router = APIRouter(prefix="/v1/files", tags=["models"])
+router = APIRouter(prefix="/v1/files", tags=["models"], route_class=StrictRoute)
 
 _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 

@@ -24,4 +24,5 @@ async def readyz(wired: Wired, verbose: str | None = None) -> Response:
     body: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
     if verbose is not None:
         body["checks"] = {name: reason or "ok" for name, reason in checks.items()}
+        body["prebuild"] = wired.prebuild.progress
     return JSONResponse(body, 503 if reasons else 200, {"Cache-Control": "no-store"})

@@ -8,7 +8,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.builds.feed import Feeds
+from app.builds.manifests import Manifests
 from app.builds.parts import Caller, Parts
+from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.upload import Uploads
 from app.errors import Refused
@@ -23,6 +25,8 @@ class Service:
     feeds: Feeds
     uploads: Uploads
     readiness: Readiness
+    manifests: Manifests
+    prebuild: Prebuild
 
 
 async def service(request: Request) -> Service:
@@ -45,9 +49,17 @@ async def caller(wired: Wired, request: Request) -> Caller:
     return ADMIN
 
 
+async def admin(asking: Annotated[Caller, Depends(caller)]) -> Caller:
+    """Return who asks. Raises `Refused`: unauthorized, forbidden."""
+    if not asking.admin:
+        raise Refused("forbidden", "This needs scope admin.")
+    return asking
+
+
 def _same(given: str, right: str) -> bool:
     """Compare digests, so that neither length nor prefix shows in the time it takes."""
     return hmac.compare_digest(*(hashlib.sha256(s.encode()).digest() for s in (given, right)))
 
 
 Asking = Annotated[Caller, Depends(caller)]
+Admin = Annotated[Caller, Depends(admin)]

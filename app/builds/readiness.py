@@ -13,9 +13,11 @@ LOOK_EVERY = 2.0  # seconds: how old an answer of /readyz may be
 class Readiness:
     """The checks by name, each with the reason why it fails, or None."""
 
-    def __init__(self, parts: Parts, worker: Callable[[], str | None]) -> None:
-        """`worker` says why no builds can be taken here, or None."""
-        self._parts, self._worker = parts, worker
+    def __init__(
+        self, parts: Parts, worker: Callable[[], str | None], prebuild: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`worker` says why no builds can be taken here, `prebuild` which names are not ready yet; or None."""
+        self._parts, self._worker, self._prebuild = parts, worker, prebuild
         self._checks: dict[str, str | None] = {"started": "the service is starting"}
         self._draining = False
 
@@ -25,7 +27,7 @@ class Readiness:
     @property
     def checks(self) -> dict[str, str | None]:
         draining = "the service is shutting down" if self._draining else None
-        return {**self._checks, "worker": self._worker(), "draining": draining}
+        return {**self._checks, "worker": self._worker(), "prebuild": self._prebuild(), "draining": draining}
 
     @property
     def ready(self) -> bool:

@@ -31,9 +31,10 @@ def register(parts: Parts, worker: str, probed: Probed) -> str:
     return target_id
 
 
-def unregister(parts: Parts, worker: str) -> None:
+def forget_workers(parts: Parts, workers: list[str]) -> None:
+    """Take workers off the list: they said good-bye, or their staging was swept because they are dead."""
     with parts.database.write() as tx:
-        targets.remove_workers(tx, [worker])
+        targets.remove_workers(tx, workers)
 
 
 def target_of(probed: Probed) -> Target:

@@ -8,6 +8,7 @@ from typing import Any
 from app.builds.bus import QUEUE
 from app.builds.decide import Decision, Wanted, decide
 from app.builds.fallback import fall_back, merged
+from app.builds.nearest import with_nearest
 from app.builds.parts import Caller, Parts
 from app.builds.views import build_view
 from app.db import builds, engines, models, requests, targets
@@ -34,10 +35,14 @@ def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | N
 
     With an `idempotency_key` that came before the first answer's request is answered again, as it stands now.
     """
+    return with_nearest(parts, _submit(parts, asked, caller, idempotency_key, body))
+
+
+def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | None, body: bytes) -> Submitted:
     digest = "sha256:" + hashlib.sha256(body).hexdigest()
     if idempotency_key and (again := _replayed(parts, caller, idempotency_key, digest)):
         return again
-    wanted = _check(parts, asked, caller)
+    wanted = check(parts, asked, caller)
     at = parts.now()
     with parts.database.write() as tx:
         request_id = new_id("req")
@@ -60,7 +65,8 @@ def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | N
     return answer
 
 
-def _check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
+def check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
+    """Return what would be built. Raises `Refused` with everything that is wrong."""
     with parts.database.read() as tx:
         model = models.find(tx, asked.model)
         known = targets.known(tx, parts.now() - timedelta(seconds=parts.settings.lease_s))

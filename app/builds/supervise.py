@@ -141,7 +141,7 @@ class Supervisor:
 
     async def _engine(self, row: BuildRow, live: LiveBuild, conclusion: Conclusion) -> None:
         if there := await in_thread(lambda: whole_engine(self._parts, row.engine_key)):
-            await persistently(self._parts, lambda: conclusion.succeed(there))  # built by a process without our rows
+            await self._adopt(there, conclusion)
             return
         try:
             folder, words, live.history = await in_thread(lambda: self._prepare(row))
@@ -159,6 +159,13 @@ class Supervisor:
             if attempt.leftover:
                 self._leftovers[row.id] = attempt.leftover
             await in_thread(lambda: self._parts.store.discard(folder))
+
+    async def _adopt(self, there: Manifest, conclusion: Conclusion) -> None:
+        """Succeed with an engine that a process without our rows has built, unless a stop was asked first."""
+        if await persistently(self._parts, conclusion.enter_publish):
+            await persistently(self._parts, lambda: conclusion.succeed(there))
+        else:
+            await persistently(self._parts, lambda: conclusion.halt("between_stages"))
 
     def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None]:
         store, settings = self._parts.store, self._parts.settings

@@ -21,6 +21,7 @@ def add(tx: Tx, manifest: Manifest) -> None:
             builder=manifest.target.builder,
             gpu=manifest.target.gpu,
             target=manifest.target.model_dump(mode="json"),
+            spec=manifest.spec.effective.model_dump(mode="json"),
             plan_digest=manifest.plan.digest,
             plan_size=manifest.plan.size,
             manifest=manifest.model_dump_json(),
@@ -33,6 +34,18 @@ def add(tx: Tx, manifest: Manifest) -> None:
 
 def remove(tx: Tx, engine_key: str) -> None:
     tx.execute(delete(engines).where(engines.c.engine_key == engine_key))
+
+
+def pin(tx: Tx, engine_key: str, pinned: bool) -> bool:
+    """Keep an engine from being removed, or no longer; False when there is no such engine."""
+    changed = tx.execute(update(engines).where(engines.c.engine_key == engine_key).values(pinned=pinned))
+    return changed.rowcount == 1
+
+
+def remove_unpinned(tx: Tx, engine_key: str) -> bool:
+    """Remove an engine from the index, in one statement with the look at its pin; False: pinned, or not there."""
+    gone = tx.execute(delete(engines).where(engines.c.engine_key == engine_key, ~engines.c.pinned))
+    return gone.rowcount == 1
 
 
 _summary = (
@@ -83,6 +96,25 @@ def of_model(tx: Tx, model: str, limit: int) -> list[str]:
     """Return the newest manifests (JSON) of a model."""
     query = select(engines.c.manifest).where(engines.c.model == model)
     return [r.manifest for r in tx.execute(query.order_by(engines.c.created_at.desc()).limit(limit))]
+
+
+@dataclass(frozen=True)
+class Described:
+    """An engine with what its key is made of, as JSON."""
+
+    engine_key: str
+    target: dict[str, Any]
+    spec: dict[str, Any]
+    plan: PlanRef
+
+
+def described(tx: Tx, model: str, limit: int) -> list[Described]:
+    """Return the newest engines of a model, newest first."""
+    query = select(
+        engines.c.engine_key, engines.c.target, engines.c.spec, engines.c.plan_digest, engines.c.plan_size
+    ).where(engines.c.model == model)
+    rows = tx.execute(query.order_by(engines.c.created_at.desc(), engines.c.engine_key.desc()).limit(limit))
+    return [Described(r.engine_key, r.target, r.spec, PlanRef(digest=r.plan_digest, size=r.plan_size)) for r in rows]
 
 
 def is_there(tx: Tx, engine_key: str) -> bool:

@@ -158,6 +158,7 @@ engines = Table(
     Column("builder", String, nullable=False),
     Column("gpu", String),
     Column("target", Json, nullable=False),
+    Column("spec", Json, nullable=False),  # effective
     Column("plan_digest", String(71), nullable=False, index=True),
     Column("plan_size", BigInteger, nullable=False),
     Column("manifest", Text, nullable=False),  # JSON as it is served
@@ -166,6 +167,26 @@ engines = Table(
     Column("pinned", Boolean, nullable=False),
     Index("ix_engines_newest", "created_at", "engine_key"),
     Index("ix_engines_model", "model", "created_at"),
+)
+
+names = Table(
+    "names",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("version", Integer, nullable=False),  # of the want that counts now; rises for ever, also over a removal
+    Column("want", Json),  # null: removed
+    Column("created_at", Utc, nullable=False),
+    Column("updated_at", Utc, nullable=False),
+)
+
+name_versions = Table(
+    "name_versions",
+    metadata,
+    Column("name", String, ForeignKey("names.name"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("want", Json),  # null: removed
+    Column("by", String, nullable=False),
+    Column("at", Utc, nullable=False),
 )
 
 build_times = Table(

@@ -8,26 +8,45 @@ from pydantic import BaseModel
 from trtforge.contract.builds import Difference
 
 _GONE = object()
+_WHOLE = frozenset({"compute_capabilities", "warnings"})  # lists that mean something only as a whole
+
+Change = tuple[str, Any, Any]  # path, here, there
 
 
-def differences(have: BaseModel, asked: BaseModel) -> tuple[Difference, ...]:
-    """Return the fields in which `have` is not what was `asked`, by path ("profiles.0.x.max.1"), sorted."""
-    here, there = dict(_flat(have.model_dump(mode="json"))), dict(_flat(asked.model_dump(mode="json")))
-    return tuple(
-        Difference(field=path, have=here.get(path), asked=there.get(path))
-        for path in sorted(here.keys() | there.keys())
-        if here.get(path, _GONE) != there.get(path, _GONE)
-    )
+def differences(have: BaseModel | dict[str, Any], asked: BaseModel | dict[str, Any]) -> tuple[Difference, ...]:
+    """Return the fields in which `have` is not what was `asked`, by path ("profiles.0.x.max.1"), sorted.
+
+    Dicts are values as JSON has them.
+    """
+    found = sorted(changes(_plain(have), _plain(asked)), key=lambda change: change[0])
+    return tuple(Difference(field=path, have=here, asked=there) for path, here, there in found)
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def changes(here: Any, there: Any, path: str = "") -> Iterator[Change]:
+    """Yield every path at which two JSON values differ; what only one side has is None on the other."""
+    if here == there:
+        return
+    mine, theirs = _parts(here, path), _parts(there, path)
+    if mine is None or theirs is None or not (mine or theirs):
+        yield path, None if here is _GONE else here, None if there is _GONE else there
+        return
+    for name in mine | theirs:
+        yield from changes(mine.get(name, _GONE), theirs.get(name, _GONE), f"{path}.{name}" if path else name)
+
+
+def _parts(value: Any, path: str) -> dict[str, Any] | None:
+    """Return what a container holds, by name or number; None for a value that is compared as a whole."""
+    if value is _GONE:
+        return {}
+    if path.rpartition(".")[2] in _WHOLE:
+        return None
     match value:
         case dict():
-            parts = [(str(k), v) for k, v in value.items()]
+            return {str(name): part for name, part in value.items()}
         case list():
-            parts = [(str(i), v) for i, v in enumerate(value)]
-        case _:
-            yield path, value
-            return
-    for name, part in parts:
-        yield from _flat(part, f"{path}.{name}" if path else name)
+            return {str(number): part for number, part in enumerate(value)}
+    return None
+
+
+def _plain(value: BaseModel | dict[str, Any]) -> dict[str, Any]:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

@@ -73,6 +73,12 @@ class Store(Protocol):
 
     def remove_plan(self, digest: str) -> None: ...
 
+    def set_plan_aside(self, digest: str) -> Path | None:
+        """Take the plan out of sight, so that it can be put back; None: it is not there. Readers keep what they opened."""
+
+    def put_plan_back(self, digest: str, aside: Path) -> None:
+        """Undo `set_plan_aside`, unless the plan was put again meanwhile."""
+
     # ---- manifests
 
     def put_manifest(self, manifest: Manifest) -> Manifest:

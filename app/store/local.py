@@ -12,6 +12,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -122,6 +123,25 @@ class LocalStore:
     def remove_plan(self, digest: str) -> None:
         with disk_errors():
             drop(self.open_plan(digest))
+
+    def set_plan_aside(self, digest: str) -> Path | None:
+        final = self.open_plan(digest)
+        aside = self.scratch("aside") / "plan"
+        with disk_errors():
+            try:
+                move(final, aside)
+            except FileNotFoundError:
+                self.discard(aside.parent)
+                return None
+        return aside
+
+    def put_plan_back(self, digest: str, aside: Path) -> None:
+        final = self.open_plan(digest)
+        with disk_errors():
+            with suppress(FileExistsError):
+                final.hardlink_to(aside)
+            sync_folder(final.parent)
+            aside.unlink()  # a plan has one name
 
     # ---- manifests
 

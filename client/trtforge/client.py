@@ -6,18 +6,23 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from trtforge import transfer
+from trtforge import download, transfer
 from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
+from trtforge.contract.compare import EngineDiff
 from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
 from trtforge.contract.events import Event, Withdrawn
 from trtforge.contract.models import Model, Preflight, PreflightAsk
+from trtforge.contract.names import Name, NameHistory, NamePage, Want
+from trtforge.contract.resolve import Resolve, Resolved
 from trtforge.contract.target import Targets
+from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.stream import Follower
 
 _LONGEST_WAIT_S = 60.0  # that the service grants
 _SETTLE_S = 1.0  # a request is answered or goes on together with its build's last event
+_JSON = {"Content-Type": "application/json"}
 
 
 class Client:
@@ -47,7 +52,7 @@ class Client:
 
     # ---- models and targets
 
-    def upload(self, path: str | Path, progress: transfer.Moved | None = None) -> Model:
+    def upload(self, path: str | Path, progress: Moved | None = None) -> Model:
         """Return the model of an .onnx file and the files of its weights beside it, sending what is not there.
 
         `progress(sent, total)` in bytes, of one file after the other.
@@ -174,6 +179,49 @@ class Client:
     def manifest(self, engine_key: str) -> Manifest:
         return Manifest.model_validate_json(self._get(f"/v1/engines/{engine_key}"))
 
+    def diff(self, a: str, b: str) -> EngineDiff:
+        """Return in what engine `b` is not like engine `a`."""
+        return EngineDiff.model_validate_json(self._get(f"/v1/engines/{a}/diff/{b}"))
+
+    def resolve(self, want: Resolve) -> Resolved:
+        """Return the engine that a machine can take. Raises `no_compatible_engine` with the near misses."""
+        body = want.model_dump_json(exclude_unset=True)
+        answer = self._connection.insist("POST", "/v1/engines/resolve", content=body, headers=_JSON)
+        return Resolved.model_validate_json(answer.content)
+
+    def pin(self, engine_key: str, pinned: bool = True) -> None:
+        """Keep an engine from being removed, or no longer."""
+        self._connection.insist("PUT" if pinned else "DELETE", f"/v1/engines/{engine_key}/pin")
+
+    def remove(self, engine_key: str) -> None:
+        """Remove an engine. Refused (`engine_pinned`, `engine_busy`) while it is pinned or its key is being built."""
+        self._connection.send("DELETE", f"/v1/engines/{engine_key}")
+
+    # ---- names
+
+    def names(self, page_size: int | None = None) -> Iterator[Name]:
+        """Yield names, newest first, page after page."""
+        asked: dict[str, str | int | None] = {"limit": page_size}
+        for raw in self._pages("/v1/names", asked):
+            page = NamePage.model_validate_json(raw)
+            yield from page.items
+            asked["cursor"] = page.next_cursor
+
+    def name(self, name: str) -> Name:
+        return Name.model_validate_json(self._get(f"/v1/names/{name}"))
+
+    def name_history(self, name: str) -> NameHistory:
+        return NameHistory.model_validate_json(self._get(f"/v1/names/{name}/history"))
+
+    def set_name(self, name: str, want: Want) -> Name:
+        """Let a name stand for `want`, for everyone from then on."""
+        body = want.model_dump_json(exclude_unset=True)
+        answer = self._connection.insist("PUT", f"/v1/names/{name}", content=body, headers=_JSON)
+        return Name.model_validate_json(answer.content)
+
+    def remove_name(self, name: str) -> None:
+        self._connection.send("DELETE", f"/v1/names/{name}")
+
     def ready(self, engine_key: str) -> bool:
         """Say whether the engine can be fetched now; False while it is being built. Unknown keys raise `not_found`."""
         try:
@@ -184,13 +232,14 @@ class Client:
             raise
         return True
 
-    def fetch(self, engine_key: str, path: str | Path, progress: transfer.Moved | None = None) -> Manifest:
+    def fetch(self, engine_key: str, path: str | Path, progress: Moved | None = None) -> Manifest:
         """Put the plan of an engine at `path`, verified, whole or not at all, and return its manifest.
 
+        What a call before this one left after a cut is gone on with, in another process too.
         Raises `PlanMismatch` when the bytes are not those the manifest names.
         """
         manifest = self.manifest(engine_key)
-        transfer.fetch(self._connection, f"/v1/engines/{engine_key}/plan", manifest.plan, Path(path), progress)
+        download.fetch(self._connection, f"/v1/engines/{engine_key}/plan", manifest.plan, Path(path), progress)
         return manifest
 
     # ---- service

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trtforge.contract.builds import Request
 from trtforge.contract.problem import Problem
 
 
@@ -43,3 +44,12 @@ class PlanMismatch(TrtforgeError):
         super().__init__(
             f"The plan that arrived is {got}, the manifest names {expected}. Nothing was kept; fetch again."
         )
+
+
+class NoEngine(TrtforgeError):
+    """The request ended without an engine; `request` says how."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        why = f"{request.failure.message} {request.failure.remedy}" if request.failure else f"It was {request.state}."
+        super().__init__(f"No engine came of request {request.id}: {why}")

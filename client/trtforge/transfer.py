@@ -1,19 +1,15 @@
-"""Move bytes: a model up, a plan down. Hashed as streams; a plan is verified before it has its name."""
+"""Bring a model up, hashed and sent as a stream."""
 
 import hashlib
 import os
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from io import BufferedRandom, BufferedReader
+from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
-from trtforge.connection import Connection, Patience
-from trtforge.contract.engines import PlanRef
+from trtforge.connection import Connection
 from trtforge.contract.models import AskedFile, FilesAsk, Model
-from trtforge.errors import PlanMismatch, ServiceError, ServiceUnreachable
-
-Moved = Callable[[int, int], None]  # bytes so far, bytes in all
+from trtforge.download import Moved
+from trtforge.errors import ServiceError
 
 _PIECE = 1 << 20
 INSPECTION_S = 120.0  # the service answers an upload after it has read the graph once
@@ -105,74 +101,3 @@ def _pieces(file: BufferedReader, size: int, moved: Moved | None, sent: int = 0)
         sent += len(piece)
         if moved:
             moved(sent, size)
-
-
-def fetch(connection: Connection, address: str, plan: PlanRef, goal: Path, moved: Moved | None = None) -> None:
-    """Put the verified plan at `goal`, whole or not at all; a cut is resumed where it happened.
-
-    Raises `PlanMismatch` when the bytes are not `plan`'s, `OSError` when the folder takes no file.
-    """
-    with _beside(goal) as (file, part):
-        _receive(connection, address, plan, file, moved)
-        _verify(file, plan)
-        os.fsync(file.fileno())
-        part.replace(goal)
-    _sync_folder(goal.parent)
-
-
-@contextmanager
-def _beside(goal: Path) -> Iterator[tuple[BufferedRandom, Path]]:
-    """Open a new file in the goal's folder, so that renaming it is atomic; it is gone afterwards unless renamed."""
-    part = goal.parent / f".{goal.name}.{secrets.token_hex(6)}.part"
-    try:
-        with part.open("xb+") as file:
-            yield file, part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _receive(connection: Connection, address: str, plan: PlanRef, file: BufferedRandom, moved: Moved | None) -> None:
-    patience = Patience(connection.patience_s)
-    while (have := file.tell()) < plan.size:
-        try:
-            _receive_some(connection, address, plan, file, moved)
-        except (ServiceError, ServiceUnreachable) as trouble:
-            if file.tell() > have:
-                patience.renew()
-            if not connection.may_pass(trouble) or not patience.pause(getattr(trouble, "retry_after", None)):
-                raise
-
-
-def _receive_some(
-    connection: Connection, address: str, plan: PlanRef, file: BufferedRandom, moved: Moved | None
-) -> None:
-    have = file.tell()
-    tag = f'"{plan.digest}"'
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-", "If-Range": tag} if have else {})
-    with connection.stream(address, headers=headers) as response:
-        if response.headers.get("ETag", tag) != tag:
-            raise PlanMismatch(plan.digest, response.headers["ETag"].strip('"'))
-        if response.status_code != 206:
-            file.seek(0)
-            file.truncate()
-        for piece in response.iter_raw():
-            file.write(piece)
-            if file.tell() > plan.size:
-                raise PlanMismatch(plan.digest, f"longer than {plan.size} bytes")
-            if moved:
-                moved(file.tell(), plan.size)
-
-
-def _verify(file: BufferedRandom, plan: PlanRef) -> None:
-    file.seek(0)
-    got = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    if got != plan.digest:
-        raise PlanMismatch(plan.digest, got)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

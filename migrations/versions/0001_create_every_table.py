@@ -36,6 +36,7 @@ def upgrade() -> None:
         sa.Column("builder", sa.String(), nullable=False),
         sa.Column("gpu", sa.String(), nullable=True),
         sa.Column("target", Json, nullable=False),
+        sa.Column("spec", Json, nullable=False),
         sa.Column("plan_digest", sa.String(length=71), nullable=False),
         sa.Column("plan_size", sa.BigInteger(), nullable=False),
         sa.Column("manifest", sa.Text(), nullable=False),
@@ -70,6 +71,15 @@ def upgrade() -> None:
         sa.Column("inspection", Json, nullable=False),
         sa.Column("created_at", Utc(), nullable=False),
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_models")),
+    )
+    op.create_table(
+        "names",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("want", Json, nullable=True),
+        sa.Column("created_at", Utc(), nullable=False),
+        sa.Column("updated_at", Utc(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_names")),
     )
     op.create_table(
         "targets",
@@ -134,6 +144,16 @@ def upgrade() -> None:
         )
 
     op.create_table(
+        "name_versions",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("want", Json, nullable=True),
+        sa.Column("by", sa.String(), nullable=False),
+        sa.Column("at", Utc(), nullable=False),
+        sa.ForeignKeyConstraint(["name"], ["names.name"], name=op.f("fk_name_versions_name_names")),
+        sa.PrimaryKeyConstraint("name", "version", name=op.f("pk_name_versions")),
+    )
+    op.create_table(
         "workers",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("target_id", sa.String(), nullable=False),
@@ -194,6 +214,7 @@ def downgrade() -> None:
     op.drop_table("requests")
     op.drop_table("build_events")
     op.drop_table("workers")
+    op.drop_table("name_versions")
     with op.batch_alter_table("builds", schema=None) as batch_op:
         batch_op.drop_index(
             "uq_builds_live_engine_key",
@@ -208,6 +229,7 @@ def downgrade() -> None:
 
     op.drop_table("builds")
     op.drop_table("targets")
+    op.drop_table("names")
     op.drop_table("models")
     with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_idempotency_keys_created_at"))

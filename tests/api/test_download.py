@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import uvicorn
@@ -17,8 +18,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from app.api.download import plan_response
+from app.api.sendfile import note_server
 from app.errors import Refused
 
 SIZE = (3 << 20) + 17  # more than three chunks, and no whole number of them
@@ -30,13 +33,19 @@ REPR = f"sha-256=:{base64.b64encode(hashlib.sha256(CONTENT).digest()).decode()}:
 
 
 class Server:
-    def __init__(self, folder: Path) -> None:
-        self.plan, self.size = folder / "plan", SIZE
+    def __init__(self, folder: Path, by_kernel: bool, http: str, loop: str) -> None:
+        self.plan, self.size, self.by_kernel = folder / "plan", SIZE, by_kernel
         routes = [Route("/plan", self._plan, methods=["GET", "HEAD"]), Route("/ping", lambda _: Response(b"pong"))]
-        app = Starlette(routes=routes, exception_handlers={Refused: _refused})
+        inner = Starlette(routes=routes, exception_handlers={Refused: _refused})
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if self.by_kernel:
+                note_server(scope, send)
+            await inner(scope, receive, send)
+
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, http=http, loop=loop)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
 
@@ -67,9 +76,12 @@ async def _refused(_: Request, error: Exception) -> Response:
     return JSONResponse({"code": error.code}, error.status, error.headers)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("plans")) as server:
+WAYS = {"kernel": (True, "httptools", "uvloop"), "portable": (False, "httptools", "uvloop")}
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("plans"), *WAYS[request.param]) as server:
         yield server
 
 
@@ -283,3 +295,36 @@ def test_a_plan_cut_short_while_it_is_sent_never_looks_whole(large):
     with pytest.raises(http.client.IncompleteRead):
         answer.read()
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "loop", "direct"),
+    [("httptools", "uvloop", True), ("httptools", "asyncio", True), ("h11", "uvloop", False)],
+)
+def test_the_kernel_sends_with_this_uvicorn_and_nothing_is_lost_where_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, loop: str, direct: bool
+):
+    """Fails when an upgrade takes away what `app.api.sendfile` reaches for: then downloads are several times slower."""
+    given: list[int] = []
+    sendfile = os.sendfile
+
+    def counted(out: int, file: int, start: int, size: int) -> int:
+        given.append(sent := sendfile(out, file, start, size))
+        return sent
+
+    monkeypatch.setattr(os, "sendfile", counted)
+    (tmp_path / "plan").write_bytes(CONTENT)
+    with Server(tmp_path, True, way, loop) as server:
+        assert server.ask()[1] == CONTENT
+        assert server.ask(Range="bytes=7-1000006")[1] == CONTENT[7:1000007]
+        assert sum(given) == (SIZE + 1000000 if direct else 0)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as kept, kept.makefile("rb") as reader:
+            for _ in range(3):  # one connection, several answers, asked for at once
+                kept.sendall(b"GET /plan HTTP/1.1\r\nHost: x\r\n\r\nGET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert [_next(reader), _next(reader)] == [CONTENT, b"pong"]
+
+
+def _next(reader: BinaryIO) -> bytes:
+    assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    headers = http.client.parse_headers(reader)
+    return reader.read(int(headers["Content-Length"]))

@@ -266,17 +266,3 @@ def test_a_build_that_went_back_to_the_queue_waits_by_the_queue_timeout(scene: S
     scene.claim(row.id)
     assert scene.request(asked.request_id).deadline == scene.clock() + timedelta(seconds=30)
     check_invariants(scene.parts.database)
-
-
-def test_time_is_up_during_publish(scene: Scene) -> None:
-    asked = scene.submit(run_timeout_s=10)
-    assert asked.build
-    row = scene.claim(asked.build.id)
-    conclusion = Conclusion(scene.parts, row)
-    conclusion.enter_publish()
-    scene.clock.turn(11)
-    assert stopping.time_out(scene.parts) == 1
-    assert scene.request(asked.request_id).state == "failed"
-    conclusion.succeed(scene.put_engine(row))
-    assert scene.build(row.id).state == "succeeded"
-    check_invariants(scene.parts.database)

@@ -204,3 +204,13 @@ def test_a_body_of_another_type(api: Api, fixed: str, media: str) -> None:
         answer = api.http.post("/v1/builds", content=content, headers={"Content-Type": media})
         assert answer.status_code in (415, 422)
         assert_problem(answer, answer.json()["code"])
+
+
+@pytest.mark.parametrize("name", ["half", "NaN", "NUL in a label", "a key twice", "deep lists"])
+def test_a_preflight_reads_as_strictly(api: Api, fixed: str, name: str) -> None:
+    raw, code = RAW[name]
+    content = raw.replace(b"%s", fixed.encode())
+    answer = api.http.post(
+        f"/v1/models/{fixed}/preflight", content=content, headers={"Content-Type": "application/json"}
+    )
+    assert_problem(answer, code)

@@ -9,34 +9,40 @@ from pydantic import ValidationError
 
 from trtforge.cli.order import Order, Outcome
 from trtforge.cli.session import Json, Token, Url, describe, exit_code
-from trtforge.cli.shapes import read_json, read_profiles
-from trtforge.cli.text import byte_count, complain, console
+from trtforge.cli.text import complain, console
+from trtforge.cli.wish import (
+    Best,
+    Fixed,
+    High,
+    Level,
+    Low,
+    Precision,
+    ProfileJson,
+    Shapes,
+    Workspace,
+    given,
+    profiles_of,
+    size_of,
+)
 from trtforge.client import Client
 from trtforge.contract.builds import Submit
 from trtforge.contract.spec import BuildOptions, BuildSpec, OptimizationProfile
 from trtforge.contract.target import TargetSelector
 from trtforge.errors import TrtforgeError
 
-Shapes = list[str]
 _NO_MODEL = "sha256:" + "0" * 64  # stands in until the upload has told the digest
 
 
 def build(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", exists=True, dir_okay=False, readable=True)],
-    low: Annotated[Shapes | None, typer.Option("--minShapes", help="Smallest shapes: x:1x3x64x64,y:1x8")] = None,
-    best: Annotated[
-        Shapes | None, typer.Option("--optShapes", help="Shapes to tune for; alone: also min, max.")
-    ] = None,
-    high: Annotated[
-        Shapes | None, typer.Option("--maxShapes", help="Largest shapes. Repeat for more profiles.")
-    ] = None,
-    fixed: Annotated[Shapes | None, typer.Option("--shapes", help="min, opt and max in one.")] = None,
-    profile: Annotated[Shapes | None, typer.Option(help='A profile as JSON: {"x": {"min": […], …}}')] = None,
-    optimization_level: Annotated[
-        int | None, typer.Option("--optimization-level", "--builderOptimizationLevel", help="Higher searches longer.")
-    ] = None,
-    workspace: Annotated[str | None, typer.Option(help="Scratch memory the engine may use: 1GiB")] = None,
-    precision: Annotated[str | None, typer.Option(help="as_is keeps the model's own.")] = None,
+    low: Low = None,
+    best: Best = None,
+    high: High = None,
+    fixed: Fixed = None,
+    profile: ProfileJson = None,
+    optimization_level: Level = None,
+    workspace: Workspace = None,
+    precision: Precision = None,
     compute_capability: Annotated[Shapes | None, typer.Option(help="GPUs to build for: 8.9. Repeatable.")] = None,
     builder: Annotated[Literal["tensorrt", "tensorrt_rtx"] | None, typer.Option(help="Which TensorRT.")] = None,
     label: Annotated[Shapes | None, typer.Option(help="key=value to find it by. Repeatable.")] = None,
@@ -66,8 +72,8 @@ def build(
     A second Ctrl-C leaves at once.
     """
     ask = _submit(
-        profiles=profiles_given(low or [], best or [], high or [], fixed or [], profile or []),
-        spec={"optimization_level": optimization_level, "precision": precision, "workspace_bytes": _bytes(workspace)},
+        profiles=profiles_of(low, best, high, fixed, profile),
+        spec={"optimization_level": optimization_level, "precision": precision, "workspace_bytes": size_of(workspace)},
         target={"builder": builder, "compute_capabilities": tuple(compute_capability) if compute_capability else None},
         options={
             "run_timeout_s": run_timeout,
@@ -108,27 +114,13 @@ def _submit(
     try:
         return Submit(
             model=_NO_MODEL,
-            target=TargetSelector(**_given(target)),
-            spec=BuildSpec(**_given({"profiles": profiles or None, **spec})),
-            options=BuildOptions(**_given(options)),
+            target=TargetSelector(**given(target)),
+            spec=BuildSpec(**given({"profiles": profiles or None, **spec})),
+            options=BuildOptions(**given(options)),
         )
     except ValidationError as error:
         first = error.errors()[0]
         raise typer.BadParameter(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-
-
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def profiles_given(
-    low: Shapes, best: Shapes, high: Shapes, fixed: Shapes, profile: Shapes
-) -> tuple[OptimizationProfile, ...]:
-    """Return the profiles that the options of a command describe."""
-    try:
-        return (*read_profiles(low, best, high, fixed), *map(read_json, profile))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def _fallback(steps: list[str]) -> list[Any] | None:
@@ -136,13 +128,6 @@ def _fallback(steps: list[str]) -> list[Any] | None:
         return [step if step == "existing" else {"spec": json.loads(step)} for step in steps] or None
     except ValueError:
         raise typer.BadParameter("give a spec as JSON, or existing", param_hint="--fallback") from None
-
-
-def _bytes(words: str | None) -> int | None:
-    try:
-        return None if words is None else byte_count(words)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--workspace") from None
 
 
 def _labels(pairs: list[str]) -> dict[str, str] | None:

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from trtforge.cli.build import Shapes, profiles_given
 from trtforge.cli.session import FAILED, Json, Token, Url, session
 from trtforge.cli.shapes import as_trtexec, fit
 from trtforge.cli.text import console, plain
+from trtforge.cli.wish import Shapes, profiles_of
 from trtforge.contract.models import Model, Preflight, PreflightAsk, Tensor
 from trtforge.contract.problem import Trouble
 from trtforge.contract.spec import BuildSpec, OptimizationProfile
@@ -34,7 +34,7 @@ def doctor(
 
     Shapes are written as for trtexec. Ends with 1 when there is a problem.
     """
-    asked = profiles_given(low or [], best or [], high or [], fixed or [], profile or [])
+    asked = profiles_of(low, best, high, fixed, profile)
     with session(url, token) as client:
         known = client.upload(model)
         profiles = tuple(fit(one, known.inputs) for one in asked)

@@ -1,6 +1,8 @@
 """Commands that look and change nothing: watch, show, builds, engines, targets, log."""
 
+import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import islice
 from typing import Annotated, Any
 
@@ -9,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from trtforge.cli.lines import WAITING_FOR, cancelled, failed, remaining
-from trtforge.cli.manifest import summary, target_words
+from trtforge.cli.manifest import budget, summary, target_words
 from trtforge.cli.progress import screen
 from trtforge.cli.session import FAILED, INTERRUPTED, Json, Token, Url, session
 from trtforge.cli.text import console, lines, plain, seconds, size
 from trtforge.contract.base import Wire
 from trtforge.contract.builds import Build, State
+from trtforge.contract.engines import Manifest
+from trtforge.memory import memory_plan
 
 BuildId = Annotated[str, typer.Argument(metavar="BUILD")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
@@ -38,6 +42,9 @@ def watch(build: BuildId, as_json: Json = False, url: Url = None, token: Token =
 
 def show(
     what: Annotated[str, typer.Argument(metavar="BUILD|ENGINE_KEY")],
+    contexts: Annotated[
+        int | None, typer.Option(min=1, help="Add up the device memory for so many execution contexts.")
+    ] = None,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,
@@ -45,12 +52,14 @@ def show(
     """Show a build or an engine's manifest."""
     with session(url, token) as client:
         found: Wire = client.manifest(what) if what.startswith("sha256:") else client.build(what)
-        if as_json:
+        if as_json and contexts and isinstance(found, Manifest):
+            typer.echo(json.dumps(asdict(plan) if (plan := memory_plan(found.memory, contexts)) else None))
+        elif as_json:
             typer.echo(found.model_dump_json(indent=2))
         elif isinstance(found, Build):
             _print_build(console(), found)
-        else:
-            console().print(summary(client.manifest(what)), soft_wrap=True)
+        elif isinstance(found, Manifest):
+            console().print(summary(found) + (f"\n{budget(found, contexts)}" if contexts else ""), soft_wrap=True)
 
 
 def builds(

@@ -19,10 +19,14 @@ _OURS = {
     "show": ("trtforge.cli.look:show", "Show a build or an engine's manifest."),
     "builds": ("trtforge.cli.look:builds", "List builds, newest first."),
     "engines": ("trtforge.cli.look:engines", "List engines, newest first."),
+    "diff": ("trtforge.cli.find:diff", "Say why two engines differ."),
+    "resolve": ("trtforge.cli.find:resolve", "Find the engine a machine can take, and why others are refused."),
+    "name": ("trtforge.cli.name:name", "Set, show and list names that pods can hold for an engine."),
     "targets": ("trtforge.cli.look:targets", "List what the service can build for."),
     "log": ("trtforge.cli.look:log", "Print the builder's log of a build."),
     "cancel": ("trtforge.cli.act:cancel", "Stop a build."),
     "withdraw": ("trtforge.cli.act:withdraw", "Take back one request; the build goes on while others wait."),
+    "ensure": ("trtforge.cli.ensure:ensure", "Have the engine for this machine here; build it first if need be."),
     "fetch": ("trtforge.cli.act:fetch", "Fetch an engine's plan, verified."),
 }
 

@@ -4,6 +4,7 @@ from trtforge.cli.shapes import as_trtexec
 from trtforge.cli.text import plain, seconds, size
 from trtforge.contract.engines import Manifest, PhaseTiming
 from trtforge.contract.target import Target
+from trtforge.memory import memory_plan
 
 _PHASES = 3  # the longest
 
@@ -37,6 +38,17 @@ def summary(manifest: Manifest) -> str:
     if manifest.warnings:
         told.append(f"{len(manifest.warnings)} warnings of the builder, the first: {plain(manifest.warnings[0])}")
     return "\n".join(told)
+
+
+def budget(manifest: Manifest, contexts: int) -> str:
+    """Return the device memory of so many execution contexts, added up."""
+    plan = memory_plan(manifest.memory, contexts)
+    if plan is None:
+        return "budget the builder did not say how much memory it needs"
+    return (
+        f"budget {size(plan.total_bytes)}: weights {size(plan.weights_bytes)} once + {contexts} × "
+        f"{size(plan.context_bytes)} of activations and scratch"
+    )
 
 
 def _innermost(phases: tuple[PhaseTiming, ...]) -> list[PhaseTiming]:

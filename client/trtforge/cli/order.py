@@ -23,6 +23,7 @@ from trtforge.contract.builds import TERMINAL, Build, Request, Served, Submit, S
 from trtforge.contract.engines import Manifest, PlanRef
 from trtforge.contract.events import Failed, Stored, Withdrawn
 from trtforge.contract.models import Model
+from trtforge.contract.words import in_words
 from trtforge.errors import ServiceError, TrtforgeError
 
 
@@ -141,7 +142,9 @@ class Order:
         try:
             manifest = self._fetch(key, goal) if goal else self._client.manifest(key)
         except KeyboardInterrupt:
-            complain(f"Interrupted; nothing was kept here. The engine stays on the service: trtforge fetch {key}")
+            complain(
+                f"Interrupted. The engine stays on the service; this goes on where it stopped: trtforge fetch {key} -o {plain(goal or '')}"
+            )
             return replace(self._outcome, engine_key=key)
         self._say(summary(manifest))
         if served.fallback:
@@ -204,7 +207,7 @@ def _disposition(submitted: Submitted) -> str:
     build = f"build {submitted.build.id}" if submitted.build else ""
     match submitted.disposition:
         case "created":
-            return f"{build} created"
+            return f"{build} created" + _nearest(submitted)
         case "joined":
             waiting = submitted.build.requests if submitted.build else 0
             return f"{build} joined: {waiting} requests wait for it"
@@ -214,6 +217,14 @@ def _disposition(submitted: Submitted) -> str:
         before = f"build {plain(submitted.build.follows)}" if submitted.build.follows else "this"
         return f"{before} failed before; falling back to {build}"
     return f"{build} failed before" + ("; there is an engine to fall back to" if submitted.engine else "")
+
+
+def _nearest(submitted: Submitted) -> str:
+    """Say why no engine was there already: what the nearest one has instead."""
+    if submitted.nearest is None:
+        return ""
+    differs = "; ".join(plain(in_words(d.field, d.have, d.asked)) for d in submitted.nearest.differs)
+    return f"\nnearest {submitted.nearest.engine_key}, which differs: {differs}"
 
 
 def _ending(build: Build) -> str:

@@ -81,7 +81,9 @@ class ManifestBuild(Wire):
 class Manifest(Wire):
     """The sidecar JSON of a plan, schema 1."""
 
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+    model_config = ConfigDict(
+        serialize_by_alias=True, validate_by_name=True, json_schema_serialization_defaults_required=True
+    )
 
     schema_version: Literal[1] = Field(default=1, alias="schema")  # `schema` itself is a method of pydantic's
     engine_key: Digest

@@ -223,6 +223,25 @@ _LIST = (
         "operator",
         True,
     ),
+    Code(
+        "engine_pinned",
+        409,
+        "The engine is pinned.",
+        "Take the pin away first with `DELETE /v1/engines/{key}/pin`.",
+    ),
+    Code(
+        "engine_busy",
+        409,
+        "The engine is being built or published.",
+        "Try again when that has ended.",
+        retryable=True,
+    ),
+    Code(
+        "no_compatible_engine",
+        404,
+        "No engine of this model fits that machine under that policy.",
+        "Submit what stands under `submit`, or allow a looser policy.",
+    ),
     # what the shape doctor finds: the first fails builds, the others are warnings
     Code(
         "shape_invalid",
