@@ -1,0 +1,27 @@
+"""Preflight from the parent: whatever the model does to the parser, a value comes back."""
+
+from app.worker.messages import Examined, PreflightRequest
+from app.worker.preflight import preflight
+from tests.intake import hostile
+from tests.worker.models import OCR, OCR_PROFILE, folder_with, run
+
+
+def _preflight(folder, model, *profiles, seconds=60.0) -> Examined:
+    request = PreflightRequest("tensorrt_rtx", "model.onnx", list(profiles), 60, 2.0)
+    found: Examined = run(preflight(request, folder_with(folder, model), seconds))
+    return found
+
+
+def test_a_model_that_can_be_built(tmp_path):
+    assert _preflight(tmp_path, OCR, OCR_PROFILE) == Examined([], [], [OCR_PROFILE])
+
+
+def test_a_parser_that_crashes_is_a_problem(tmp_path):
+    """Uploads refuse this model before; here nobody did."""
+    (problem,) = _preflight(tmp_path, hostile.calls_itself()).problems
+    assert (problem["code"], problem["where"]) == ("builder_crashed", {"signal": "SIGSEGV"})
+
+
+def test_one_that_takes_too_long_is_a_problem(tmp_path):
+    (problem,) = _preflight(tmp_path, OCR, OCR_PROFILE, seconds=0.001).problems
+    assert problem["code"] == "model_unreadable"
