@@ -8,7 +8,7 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from app.api.download import plan_response
 from app.api.models import DigestPath
 from app.api.preferences import cursor, read_cursor
-from app.api.service import Asking, Service, Wired, caller
+from app.api.service import Asking, Service, Wired
 from app.builds.views import build_view
 from app.db import builds, engines
 from app.db.engines import EngineFilter
@@ -27,10 +27,8 @@ PLAN: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/engines/{key}", response_model=Manifest)
-async def get_engine(key: DigestPath, request: Request) -> Response:
-    """Return the manifest."""
-    wired: Service = request.app.state.service  # the most asked of all: resolving dependencies would double its cost
-    await caller(wired, request)
+async def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
+    """Return the manifest. One that is in memory never comes here: `app.api.lookup` answers."""
     manifest = await wired.manifests.get(key)
     if manifest is None:
         raise Refused("not_found", f"No engine {key}.")
