@@ -1,5 +1,6 @@
 """`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from trtforge.contract.engines import EnginePage, Manifest, PlanRef
 router = APIRouter(prefix="/v1", tags=["engines"])
 open_router = APIRouter(prefix="/v1", tags=["engines"])  # needs no token
 
+NOTED_EVERY = timedelta(minutes=1)
 RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
 PLAN: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."}
@@ -95,6 +97,10 @@ def _accel(wired: Service, path: Path) -> str | None:
 
 
 def _note_fetch(wired: Service, digest: str) -> None:
+    """Note a download once a minute: retention counts in hours, and each note waits for the disk."""
+    with wired.parts.database.read() as tx:
+        if engines.fetched_since(tx, digest, wired.parts.now() - NOTED_EVERY):
+            return
     with wired.parts.database.write() as tx:
         engines.fetched(tx, digest, wired.parts.now())
 
