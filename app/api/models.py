@@ -7,11 +7,12 @@ from fastapi import APIRouter, Body, Path, Request, Response
 from starlette.requests import ClientDisconnect
 
 from app.api.service import Asking, Wired
+from app.api.strict import StrictRoute
 from app.db import models
 from app.errors import Refused
 from trtforge.contract.models import Model, Preflight, PreflightAsk
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=StrictRoute)
 
 DigestPath = Annotated[str, Path(pattern=r"^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])]
 

@@ -105,7 +105,7 @@ class Attempt:
             child.kill()
             exit_ = await self._gone(child)
             self._output.finish()
-        await self._flush()
+        await self._flush_last()
         return self._outcome(exit_, _broken(listening))
 
     # ---- what it says
@@ -189,6 +189,16 @@ class Attempt:
             self._live.fold(ev.PhaseProgress(phase=ev.PhaseStep(id=phase, step=step)))
         if batch or steps:
             self._parts.bus.notify(self._build.id)
+
+    async def _flush_last(self) -> None:
+        """Store the last words: the child is gone, and what it made waits for a busy database as long as the lease."""
+        while True:
+            try:
+                return await self._flush()
+            except Busy as error:
+                if monotonic() - self._renewed > self._parts.settings.lease_s:
+                    raise LeaseLost from error
+                await asyncio.sleep(TURN)
 
     async def _store(self, batch: list[ev.StoredEvent]) -> None:
         stages = [e.stage for e in batch if isinstance(e, ev.StageEntered)]

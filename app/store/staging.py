@@ -91,11 +91,13 @@ class Staging:
         return self._root / self._owner
 
     def alive(self, owner: str) -> bool:
-        """Tell whether `owner` may still be running. True also while another process is looking at the same lock."""
-        if owner == self._owner:
+        """Tell whether `owner` may still be running: only a free lock is a sure death.
+
+        True also while another process is looking at the same lock, and for one that never staged here: it may do so
+        in another store.
+        """
+        if owner == self._owner or not (self._root / f"{plain(owner)}.lock").exists():
             return True
-        if not (self._root / f"{plain(owner)}.lock").exists():
-            return False
         lock = self._lock_of(owner)
         try:
             with lock.acquire(blocking=False):

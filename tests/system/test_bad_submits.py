@@ -53,11 +53,11 @@ WRONG_OPEN = {
     "against a fixed axis": (ranges(max=[4, 5]), "profile_invalid"),
     "unknown input": (spec(profiles=[{"t0": RANGE, "other": RANGE}]), "profile_invalid"),
     "second profile wrong": (spec(profiles=[{"t0": RANGE}, {"t0": RANGE | {"min": [9, 3]}}]), "profile_invalid"),
-    "shape values": (ranges(values=True), "option_unsupported"),
+    "shape values": (ranges(values=True), "profile_invalid"),
     "a float extent": (ranges(min=[1.5, 3]), "invalid_request"),
     "a text extent": (ranges(min=["1", 3]), "invalid_request"),
     "a boolean extent": (ranges(min=[True, 3]), "invalid_request"),
-    "nine axes": (ranges(min=[1] * 9), "invalid_request"),
+    "nine axes": (ranges(min=[1] * 9), "profile_invalid"),
     "no max": (spec(profiles=[{"t0": {"min": [1, 3], "opt": [1, 3]}}]), "invalid_request"),
     "profiles no list": (spec(profiles={"t0": RANGE}), "invalid_request"),
     "33 profiles": (spec(profiles=[{"t0": RANGE}] * 33), "invalid_request"),
@@ -204,3 +204,13 @@ def test_a_body_of_another_type(api: Api, fixed: str, media: str) -> None:
         answer = api.http.post("/v1/builds", content=content, headers={"Content-Type": media})
         assert answer.status_code in (415, 422)
         assert_problem(answer, answer.json()["code"])
+
+
+@pytest.mark.parametrize("name", ["half", "NaN", "NUL in a label", "a key twice", "deep lists"])
+def test_a_preflight_reads_as_strictly(api: Api, fixed: str, name: str) -> None:
+    raw, code = RAW[name]
+    content = raw.replace(b"%s", fixed.encode())
+    answer = api.http.post(
+        f"/v1/models/{fixed}/preflight", content=content, headers={"Content-Type": "application/json"}
+    )
+    assert_problem(answer, code)
