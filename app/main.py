@@ -27,6 +27,7 @@ from app.api import (
     schemas,
     targets,
 )
+from app.api.lookup import Lookup
 from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
@@ -186,6 +187,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(room.router)
     app.include_router(engines.open_router)
     app.include_router(names.open_router)
+    app.add_middleware(Lookup, wired=running.service)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)

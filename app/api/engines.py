@@ -1,5 +1,6 @@
 """`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 from app.api.download import plan_response
 from app.api.models import DigestPath
 from app.api.preferences import cursor, read_cursor
-from app.api.service import Asking, Service, Wired, caller
+from app.api.service import Asking, Service, Wired
 from app.builds.views import build_view
 from app.db import builds, engines
 from app.db.engines import EngineFilter
@@ -20,6 +21,7 @@ from trtforge.contract.engines import EnginePage, Manifest, PlanRef
 router = APIRouter(prefix="/v1", tags=["engines"])
 open_router = APIRouter(prefix="/v1", tags=["engines"])  # needs no token
 
+NOTED_EVERY = timedelta(minutes=1)
 RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
 PLAN: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."}
@@ -27,10 +29,8 @@ PLAN: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/engines/{key}", response_model=Manifest)
-async def get_engine(key: DigestPath, request: Request) -> Response:
-    """Return the manifest."""
-    wired: Service = request.app.state.service  # the most asked of all: resolving dependencies would double its cost
-    await caller(wired, request)
+async def get_engine(key: DigestPath, wired: Wired, _: Asking) -> Response:
+    """Return the manifest. One that is in memory never comes here: `app.api.lookup` answers."""
     manifest = await wired.manifests.get(key)
     if manifest is None:
         raise Refused("not_found", f"No engine {key}.")
@@ -97,6 +97,10 @@ def _accel(wired: Service, path: Path) -> str | None:
 
 
 def _note_fetch(wired: Service, digest: str) -> None:
+    """Note a download once a minute: retention counts in hours, and each note waits for the disk."""
+    with wired.parts.database.read() as tx:
+        if engines.fetched_since(tx, digest, wired.parts.now() - NOTED_EVERY):
+            return
     with wired.parts.database.write() as tx:
         engines.fetched(tx, digest, wired.parts.now())
 

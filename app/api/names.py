@@ -102,7 +102,8 @@ def name_ready(name: NamePath, wired: Wired, asking: Machine, response: Response
     response.headers["Content-Location"] = f"/v1/engines/{engine.engine_key}"
 
 
-@router.api_route("/{name}/plan", methods=["GET", "HEAD"], response_class=Response, responses=PLAN)
+@router.get("/{name}/plan", response_class=Response, responses=PLAN)
+@router.head("/{name}/plan", response_class=Response, responses=PLAN, operation_id="head_name_plan")
 def get_name_plan(
     name: NamePath, request: Request, wired: Wired, _: Asking, asking: Machine, later: BackgroundTasks
 ) -> Response:

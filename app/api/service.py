@@ -40,10 +40,15 @@ Wired = Annotated[Service, Depends(service)]
 
 async def caller(wired: Wired, request: Request) -> Caller:
     """Return who asks. Raises `Refused`: unauthorized."""
+    return identify(wired, request.headers.get("authorization", ""))
+
+
+def identify(wired: Service, authorization: str) -> Caller:
+    """Return who sends this header. Raises `Refused`: unauthorized."""
     token = wired.parts.settings.admin_token
     if token is None:
         return ANYONE
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "bearer" or not _same(given.strip(), token.get_secret_value()):
         raise Refused("unauthorized", headers={"WWW-Authenticate": 'Bearer realm="trtforge"'})
     return ADMIN

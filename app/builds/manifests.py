@@ -20,15 +20,22 @@ class Manifests:
 
     async def get(self, engine_key: str) -> bytes | None:
         """Return the manifest of an engine as JSON, as it was at most `fresh_s` seconds ago; None: there is none."""
-        if (kept := self._kept.get(engine_key)) and monotonic() - kept[1] < self._fresh_s:
-            self._kept.move_to_end(engine_key)
-            return kept[0]
+        if fresh := self.fresh(engine_key):
+            return fresh
         asked = monotonic()
         found = await in_thread(lambda: self._look(engine_key))
         self.forget(engine_key)
         if found is not None:
             self._keep(engine_key, found, asked)
         return found
+
+    def fresh(self, engine_key: str) -> bytes | None:
+        """Return it only if it is in memory and fresh."""
+        kept = self._kept.get(engine_key)
+        if kept is None or monotonic() - kept[1] >= self._fresh_s:
+            return None
+        self._kept.move_to_end(engine_key)
+        return kept[0]
 
     def forget(self, engine_key: str) -> None:
         if kept := self._kept.pop(engine_key, None):

@@ -167,6 +167,8 @@ engines = Table(
     Column("pinned", Boolean, nullable=False),
     Index("ix_engines_newest", "created_at", "engine_key"),
     Index("ix_engines_model", "model", "created_at"),
+    Index("ix_engines_gpu", "gpu", "created_at", "engine_key"),
+    Index("ix_engines_builder", "builder", "created_at", "engine_key"),
 )
 
 names = Table(

@@ -46,6 +46,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("engine_key", name=op.f("pk_engines")),
     )
     with op.batch_alter_table("engines", schema=None) as batch_op:
+        batch_op.create_index("ix_engines_builder", ["builder", "created_at", "engine_key"], unique=False)
+        batch_op.create_index("ix_engines_gpu", ["gpu", "created_at", "engine_key"], unique=False)
         batch_op.create_index("ix_engines_model", ["model", "created_at"], unique=False)
         batch_op.create_index("ix_engines_newest", ["created_at", "engine_key"], unique=False)
         batch_op.create_index(batch_op.f("ix_engines_plan_digest"), ["plan_digest"], unique=False)
@@ -239,6 +241,8 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_engines_plan_digest"))
         batch_op.drop_index("ix_engines_newest")
         batch_op.drop_index("ix_engines_model")
+        batch_op.drop_index("ix_engines_gpu")
+        batch_op.drop_index("ix_engines_builder")
 
     op.drop_table("engines")
     with op.batch_alter_table("build_times", schema=None) as batch_op:

@@ -1,5 +1,6 @@
 """Pins, and removal: shared bytes stay, a download goes on, a build in the middle of its publish loses nothing."""
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -166,3 +167,22 @@ def test_behind_nginx_only_the_address_of_the_bytes_is_sent(tmp_path: Path):
         assert ask(server, "GET", address).status_code == 410
     finally:
         server.stop()
+
+
+def test_downloads_are_noted_but_not_each_of_them(kept: tuple[Server, list[Manifest]]):
+    server, (_, other, _) = kept
+    admin = {"Authorization": "Bearer a-token-of-the-tests"}
+
+    def noted() -> str | None:
+        items = ask(server, "GET", "/v1/engines", headers=admin).json()["items"]
+        [at] = [item["last_fetched_at"] for item in items if item["engine_key"] == other.engine_key]
+        return str(at) if at else None
+
+    seen = set()
+    for _ in range(3):
+        assert ask(server, "GET", f"/v1/plans/{other.plan.digest}", headers=admin).status_code == 200
+        end = time.monotonic() + 20
+        while noted() is None:  # it is noted after the answer
+            assert time.monotonic() < end
+        seen.add(noted())
+    assert len(seen) == 1

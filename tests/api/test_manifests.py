@@ -12,7 +12,7 @@ from app.api.schemas import manifest_schema
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts
 from app.builds.removal import remove
-from tests.api.seeded import parts_of, seed
+from tests.api.seeded import ask, parts_of, seed, seeded
 from tests.api.test_find import SEEDS
 from tests.conftest import Server, light
 from trtforge.client import Client
@@ -82,3 +82,23 @@ def test_the_manifest_of_a_real_build_keeps_to_the_schema_that_the_service_publi
         assert build.engine
         stored = httpx.get(f"{server.url}/v1/engines/{build.engine_key}").json()
     Draft202012Validator(answer.json()).validate(stored)
+
+
+def test_from_memory_the_answer_is_that_of_the_route_also_when_it_refuses(tmp_path: Path):
+    token = "a-token-of-the-tests"
+    server, [one, *_] = seeded(tmp_path / "data", SEEDS, admin_token=token)
+    server.start()
+    try:
+        address, good = f"/v1/engines/{one.engine_key}", {"Authorization": f"Bearer {token}"}
+        answers = [ask(server, "GET", address, headers=good) for _ in range(3)]  # the first comes from the route
+        first = {k: v for k, v in answers[0].headers.items() if k not in ("date", "x-request-id")}
+        for answer in answers:
+            assert (answer.status_code, answer.content) == (200, answers[0].content)
+            assert {k: v for k, v in answer.headers.items() if k not in ("date", "x-request-id")} == first
+            assert answer.headers["X-Request-Id"]
+        for bad in ({}, {"Authorization": "Bearer another-token-of-theirs"}, {"Authorization": token}):
+            assert ask(server, "GET", address, headers=bad).status_code == 401
+        assert ask(server, "DELETE", address, headers=good).status_code == 204
+        assert ask(server, "GET", address, headers=good).status_code == 404
+    finally:
+        server.stop()

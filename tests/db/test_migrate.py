@@ -12,11 +12,12 @@ from sqlalchemy import func, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from app.builds.conclude import Conclusion
-from app.db import migrate, tables
+from app.db import migrate, names, tables
 from app.db.session import Database
 from app.domain.estimate import Past
 from app.errors import NotReady
 from tests.scene import ANYONE, Scene
+from trtforge.contract.names import Want
 
 UPGRADE = """
 import sys
@@ -156,6 +157,8 @@ def _rows_everywhere(scene: Scene) -> None:
     scene.submit(1, ANYONE, "key")
     done = scene.running(2)
     Conclusion(scene.parts, done).succeed(scene.put_engine(done), Past(1.0, {}))
+    with scene.parts.database.write() as tx:
+        names.put(tx, "name", Want(model=done.model), "anyone", scene.parts.now())
 
 
 def _foreign_keys_are_on(database: Database) -> None:
