@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import BinaryIO
 
 import pytest
@@ -26,7 +27,7 @@ from app.errors import Refused
 
 SIZE = (3 << 20) + 17  # more than three chunks, and no whole number of them
 LARGE = 64 << 20
-CONTENT = os.urandom(SIZE)
+CONTENT = Random(1).randbytes(SIZE)  # the same in every process: its digest names tests
 DIGEST = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 ETAG = f'"{DIGEST}"'
 REPR = f"sha-256=:{base64.b64encode(hashlib.sha256(CONTENT).digest()).decode()}:"
