@@ -18,6 +18,7 @@ from trtforge.contract.problem import Trouble
 MEDIA_TYPE = "application/problem+json"
 TITLES = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}  # RFC 9110's words
 BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type"}
+RETRY_AFTER = 5  # seconds, where nothing better is known: every 429 and 503 says when to come back
 MOST_ERRORS = 100  # listed in one answer
 
 log = structlog.get_logger()
@@ -37,8 +38,8 @@ def problem(refused: Refused, instance: str) -> Response:
         **refused.extra,
     }
     headers = dict(refused.headers)
-    if refused.retry_after is not None:
-        headers["Retry-After"] = str(ceil(refused.retry_after))
+    if refused.retry_after is not None or refused.status in (429, 503):
+        headers["Retry-After"] = str(ceil(refused.retry_after or RETRY_AFTER))
     return JSONResponse(body, refused.status, headers, MEDIA_TYPE)
 
 
