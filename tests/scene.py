@@ -91,9 +91,9 @@ class Scene:
         assert answer.build
         return self.build(answer.build.id)
 
-    def pick(self, slot: int = 0) -> Claimed | None:
+    def pick(self) -> Claimed | None:
         """Take the best build as a slot does, with both locks."""
-        return Claims(self.parts, self.worker, self.target).pick(slot, lambda: False)
+        return Claims(self.parts, self.worker, self.target).pick(lambda: False)
 
     def claim(self, build_id: str) -> BuildRow:
         """Take this build without locks, as a worker that is gone by now has done."""

@@ -34,7 +34,7 @@ class Claims:
         self._parts, self._worker, self._target_id = parts, worker, target_id
         self._picking = threading.Lock()  # two slots of ours must not take each other's try for another process's
 
-    def pick(self, slot: int, draining: Callable[[], bool]) -> Claimed | None:
+    def pick(self, draining: Callable[[], bool]) -> Claimed | None:
         """Take the best build whose locks are free; note what the others wait for. Raises `Busy`, `StoreUnusable`."""
         with self._picking:
             with self._parts.database.read() as tx:
@@ -43,13 +43,19 @@ class Claims:
                 if draining():
                     return None
                 holder = {"build": build.id, "attempt": build.attempt + 1}
-                device = try_lock(self._parts.settings.lock_dir / f"cpu-{slot}.lock", holder)
+                device = self._free_device(holder)
                 if device is None:
                     self._note(build, "device")
                     return None
                 if claimed := self._with_device(build, device, holder):
                     return claimed
         return None
+
+    def _free_device(self, holder: dict[str, object]) -> Lock | None:
+        """Any slot takes any processor: only when other processes hold them all does a build wait for one."""
+        folder = self._parts.settings.lock_dir
+        tries = (try_lock(folder / f"cpu-{n}.lock", holder) for n in range(self._parts.settings.slots))
+        return next((lock for lock in tries if lock), None)
 
     def _with_device(self, build: BuildRow, device: Lock, holder: dict[str, object]) -> Claimed | None:
         claimed = None

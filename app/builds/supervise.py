@@ -52,7 +52,7 @@ class Supervisor:
 
     def start(self) -> None:
         self._loops = [asyncio.create_task(self._watch_stops()), asyncio.create_task(self._housekeep())]
-        self._slots = [asyncio.create_task(self._slot(n)) for n in range(self._parts.settings.slots)]
+        self._slots = [asyncio.create_task(self._slot()) for _ in range(self._parts.settings.slots)]
 
     @property
     def broken(self) -> str | None:
@@ -80,13 +80,13 @@ class Supervisor:
 
     # ---- running
 
-    async def _slot(self, number: int) -> None:
+    async def _slot(self) -> None:
         with self._parts.bus.listen(QUEUE) as wake:
             while not self._draining.is_set():
                 wake.clear()
                 claimed = None
                 try:
-                    claimed = await in_thread(lambda: self._claims.pick(number, self._draining.is_set))
+                    claimed = await in_thread(lambda: self._claims.pick(self._draining.is_set))
                 except (Busy, StoreFull, StoreUnusable, OSError) as error:
                     log.warning("queue_unreadable", reason=str(error))
                 if claimed:

@@ -111,9 +111,10 @@ def gone(processes: list[psutil.Process], seconds: float = 5) -> bool:
 
 
 def staged(data: Path) -> list[str]:
-    """Return what lies in staging, locks and the folders of owners left out."""
+    """Return what lies in staging; locks, the folders of owners and a readiness check in passing are left out."""
     staging = data / "store" / "staging"
-    return [str(p.relative_to(staging)) for p in staging.rglob("*") if p.suffix != ".lock" and p.parent != staging]
+    found = [p for p in staging.rglob("*") if p.suffix != ".lock" and p.parent != staging]
+    return [str(p.relative_to(staging)) for p in found if not p.name.startswith("probe-")]
 
 
 def eventually(holds: Callable[[], object], seconds: float = 10) -> None:

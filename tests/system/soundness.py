@@ -12,6 +12,7 @@ import psutil
 
 from app.store.local import LocalStore
 from tests.conftest import Server
+from tests.system.api import staged
 from trtforge.contract.engines import Manifest
 
 REST = 60.0  # seconds a server may take to end what runs
@@ -112,12 +113,6 @@ def _works_in(pid: int, folder: Path) -> bool:
     except OSError:
         return False
     return where.is_relative_to(folder)
-
-
-def staged(data: Path) -> list[str]:
-    """Return what lies in staging; of owners only those with something in their folder."""
-    staging = data / "store" / "staging"
-    return [str(p.relative_to(staging)) for p in staging.rglob("*") if p.suffix != ".lock" and p.parent != staging]
 
 
 def held_locks(server: Server) -> list[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Server, light
-from tests.system.api import Api, digest_of
+from tests.system.api import Api, digest_of, staged
 from tests.system.models import relus
-from tests.system.soundness import assert_sound, children, eventually, held_locks, staged, strays
+from tests.system.soundness import assert_sound, children, eventually, held_locks, strays
 
 MIB = 1 << 20
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Server, light
-from tests.system.api import Api
+from tests.system.api import Api, staged
 from tests.system.models import SLOW, relus
-from tests.system.soundness import assert_sound, children, eventually, staged
+from tests.system.soundness import assert_sound, children, eventually
 
 Pair = tuple[Server, Server]
 
@@ -39,15 +39,15 @@ def children_started(server: Server) -> int:
 
 def test_two_servers_asked_for_one_engine_start_one_child(pair: Pair) -> None:
     one, two = map(Api, pair)
-    model = light("inception_v1")
+    model = light("densenet121")  # seconds, in which the other is sure to look at the lock
     first = one.start(model)
     digest = two.upload(model)
     one.building(first)
     second = two.submit(digest)
     assert second["disposition"] == "created"  # it has no row of the other's
-    waiting = two.until(second["build"]["id"], lambda b: b["waiting_for"] == "engine_lock", 10)
-    assert waiting["state"] == "queued"
     ends = [one.ended(first), two.ended(second["build"]["id"])]
+    waited = [e.get("waiting_for") for e in two.events(second["build"]["id"]) if e["type"] == "waiting"]
+    assert waited == ["engine_lock"]
     assert [b["state"] for b in ends] == ["succeeded", "succeeded"]
     assert ends[0]["engine"] == ends[1]["engine"]
     manifests = [api.get(f"/v1/engines/{ends[0]['engine_key']}") for api in (one, two)]

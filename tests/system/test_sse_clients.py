@@ -107,7 +107,8 @@ def test_each_sees_every_event_once_across_a_drain_and_stops_at_the_end(
     stored = [s["event"] for s in seen if "seq" in s.get("event", {}) and s["event"]["type"] != "snapshot"]
     assert stored == curled == events
     assert ours == numbers
-    assert set(answers[:-1]) == {200}
+    assert set(answers[:-1]) <= {0, 200}  # 0: it came back while nobody listened
+    assert answers.count(200) >= 2
     assert len(answers) >= 3  # one that comes back at once meets the draining server again
     assert "draining" in [s["event"]["type"] for s in seen if "event" in s]
     assert max(s["open"] for s in seen if "open" in s) >= 2
