@@ -90,6 +90,9 @@ class Attempt:
             self._told_at = monotonic()
         self._wake.set()
 
+    def heard_s(self) -> float | None:
+        return None if self._told_at is None else monotonic() - self._told_at
+
     async def run(self, request: said.BuildRequest) -> Outcome:
         """Return how the attempt ended; by then the child is gone. Raises `LeaseLost`."""
         child = await Child.spawn(request, self._folder, self._output.write)

@@ -40,6 +40,7 @@ class Conclusion:
     def __init__(self, parts: Parts, row: BuildRow) -> None:
         self._parts, self._row = parts, row
         self.closing: Callable[[], Sequence[StoredEvent]] = list
+        self.heard_s: Callable[[], float | None] = lambda: None  # seconds since the attempt was asked to stop
 
     def enter_publish(self) -> bool:
         """Pass the point of no return; False when a stop was asked first."""
@@ -69,7 +70,7 @@ class Conclusion:
         with self._parts.database.write() as tx:
             now = self._still_ours(tx)
             if now.stop:
-                _ours(ending.end_stopped(tx, self._parts, now, ended_by, before, at))
+                _ours(ending.end_stopped(tx, self._parts, now, ended_by, before, at, self.heard_s()))
             else:
                 _ours(ending.give_back(tx, now, "the worker is shutting down", now.losses, before, at))
 

@@ -63,11 +63,28 @@ def fail(tx: Tx, parts: Parts, build: BuildRow, why: Failure, before: Events, at
     return True
 
 
-def end_stopped(tx: Tx, parts: Parts, build: BuildRow, ended_by: EndedBy, before: Events, at: datetime) -> bool:
-    """End a running build that was asked to stop: cancelled, or failed when time ran out. False when it was lost."""
+CLOCKS_AGREE = 1.0  # seconds that another process's flag may take to be seen; more, and the wall clock has jumped
+
+
+def end_stopped(
+    tx: Tx,
+    parts: Parts,
+    build: BuildRow,
+    ended_by: EndedBy,
+    before: Events,
+    at: datetime,
+    heard_s: float | None = None,
+) -> bool:
+    """End a running build that was asked to stop: cancelled, or failed when time ran out. False when it was lost.
+
+    `heard_s`: seconds since the worker heard of it, on a clock that never jumps; None when no worker did.
+    """
     assert build.stop is not None
     assert build.stop_at is not None
-    seconds = round(max(0.0, (at - build.stop_at).total_seconds()), 3)
+    seconds = max(0.0, (at - build.stop_at).total_seconds())
+    if heard_s is not None and abs(seconds - heard_s) > CLOCKS_AGREE:
+        seconds = heard_s
+    seconds = round(seconds, 3)
     if build.stop != "cancel":
         why = failure(build.stop, stage=build.stage)
         return fail(tx, parts, build, why, before, at, ended_by=ended_by, stop_seconds=seconds)

@@ -150,7 +150,7 @@ class Supervisor:
             await persistently(self._parts, lambda: conclusion.fail(why))
             return
         attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after)
-        conclusion.closing = attempt.closing
+        conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
             await self._end(row, attempt, conclusion, await attempt.run(_request(row)), folder)
