@@ -64,7 +64,7 @@ async def until(scene: Scene, build_id: str, holds: Callable[[BuildRow], object]
 async def silenced_builder(scene: Scene, build_id: str) -> psutil.Process:
     """Return the builder of a running build, which hears no request to stop any more."""
     await until(scene, build_id, lambda b: b.stage == "build")
-    (builder,) = psutil.Process().children()
+    (builder,) = [p for p in psutil.Process().children() if "app.worker.child" in p.cmdline()]  # not a shared server
     builder.suspend()
     return builder
 
