@@ -1,0 +1,100 @@
+"""How builds fail, and what the shape doctor finds: `shape_invalid` fails builds, the rest of it are warnings."""
+
+from trtforge.contract.failures.code import Code
+
+BUILDS = (
+    Code(
+        "shape_invalid",
+        None,
+        "A layer of the model cannot be computed at a corner of a profile.",
+        "Move the corner into the range where the layer named can be computed.",
+    ),
+    Code(
+        "shape_unusable",
+        None,
+        "A layer cannot be computed at the smallest or largest shapes; the engine will refuse those.",
+        "Narrow the profile to shapes that the model can compute.",
+    ),
+    Code(
+        "axis_frozen",
+        None,
+        "A Reshape to constant extents leaves an open axis few extents that can be computed.",
+        "Export the model with -1 or a computed extent in that Reshape, or fix the axis.",
+    ),
+    Code(
+        "range_wide",
+        None,
+        "A profile covers so much that its kernels are generic.",
+        "Split the range into several profiles.",
+    ),
+    Code(
+        "tensor_large",
+        None,
+        "A tensor inside the model is very large at the largest shapes.",
+        "Lower the maximum, or make sure that the target has the memory.",
+    ),
+    Code(
+        "op_unsupported",
+        None,
+        "The builder does not know some operators of this model.",
+        "Replace the nodes that are listed.",
+    ),
+    Code("builder_error", None, "The builder refused this model with these options.", "Read `native` and the log."),
+    Code("builder_crashed", None, "The builder crashed.", "Change shapes or model; the same again will crash again."),
+    Code(
+        "builder_killed",
+        None,
+        "Something outside killed the builder, most likely for lack of memory.",
+        "Give the host more memory.",
+        "operator",
+        True,
+    ),
+    Code(
+        "builder_unusable",
+        None,
+        "The builder does not start on this worker.",
+        "Read the log; mend the installation.",
+        "operator",
+        True,
+    ),
+    Code(
+        "builder_stalled",
+        None,
+        "Nobody waits any longer: the builder did nothing for longer than `stall_timeout_s`.",
+        "Retry; see in the log where it stopped.",
+        "operator",
+        True,
+    ),
+    Code(
+        "run_timeout",
+        None,
+        "Nobody waits any longer: the build ran out of time.",
+        "Ask with a longer `run_timeout_s` or a cheaper spec.",
+        "client",
+        True,
+    ),
+    Code(
+        "queue_timeout",
+        None,
+        "Nobody waits any longer: no worker took the build in time.",
+        "Ask with a longer `queue_timeout_s`.",
+        "operator",
+        True,
+    ),
+    Code(
+        "worker_lost",
+        None,
+        "Three workers in a row were lost while they ran this build.",
+        "See why workers die; then retry.",
+        "operator",
+        True,
+    ),
+    Code(
+        "publish_failed",
+        None,
+        "The plan was built and could not be stored.",
+        "Mend the store; then retry.",
+        "operator",
+        True,
+    ),
+)
