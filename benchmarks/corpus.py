@@ -8,6 +8,7 @@ where it was. A whole run writes docs/corpus.md. The exit code is 1 where the tw
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,10 +65,15 @@ def drawn(all_: Iterable[tuple[str, bytes]], share: float, seed: int, word: str 
     return {name: content for name, content in named.items() if name in kept}
 
 
-def run(chosen: Mapping[str, bytes], folder: Path, slots: int, results: Path | None = None) -> dict[str, Json]:
-    """Return by name what the service and the bare builder say of each model. `results`: kept there too."""
+def run(
+    chosen: Mapping[str, bytes], folder: Path, slots: int, results: Path | None = None, thorough: bool = True
+) -> dict[str, Json]:
+    """Return by name what the service and the bare builder say of each model. `results`: kept there too.
+
+    `thorough`: also build over HTTP what preflight has refused.
+    """
     kept = Kept(results or folder / "results.jsonl")
-    _serve({name: content for name, content in chosen.items() if name not in kept.found}, folder, slots, kept)
+    _serve({name: content for name, content in chosen.items() if name not in kept.found}, folder, slots, kept, thorough)
     unasked = [name for name in chosen if "bare" not in kept.found[name]]
     options = kept.found[OPTIONS]["options"]
     for name, answer in bare({name: chosen[name] for name in unasked}, kept.found, folder, options):
@@ -89,7 +95,7 @@ class Kept:
             file.write(json.dumps(self.found[name]) + "\n")
 
 
-def _serve(chosen: Mapping[str, bytes], folder: Path, slots: int, kept: Kept) -> None:
+def _serve(chosen: Mapping[str, bytes], folder: Path, slots: int, kept: Kept, thorough: bool) -> None:
     if not chosen:
         return
     with (
@@ -100,7 +106,7 @@ def _serve(chosen: Mapping[str, bytes], folder: Path, slots: int, kept: Kept) ->
 
         def ask(name: str) -> None:
             began = monotonic()
-            kept.add(name, served(http, chosen[name]) | {"seconds": round(monotonic() - began, 2)})
+            kept.add(name, served(http, chosen[name], thorough) | {"seconds": round(monotonic() - began, 2)})
 
         kept.add(OPTIONS, {"options": _defaults(http)})
         list(pool.map(ask, chosen))
@@ -145,4 +151,5 @@ def _answers(waiting: list[Json], options: Sequence[str]) -> tuple[list[Json], s
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service of a stopped run ends too
     sys.exit(main())

@@ -9,8 +9,10 @@ Json = dict[str, Any]
 WAITS = 30  # of a minute each, for one build
 
 
-def served(http: httpx.Client, content: bytes) -> Json:
+def served(http: httpx.Client, content: bytes, thorough: bool = True) -> Json:
     """Return the codes of every step, and what the builder must be given to be asked the same.
+
+    `thorough`: also build what preflight has refused; else the first of its codes counts as the end of the build.
 
     `upload`, `submit`, `build`: the code of the refusal or failure, None when all was well or it did not come to that.
     `preflight`: the codes of its problems. `profiles`: those asked for, because the model has open axes.
@@ -26,6 +28,8 @@ def served(http: httpx.Client, content: bytes) -> Json:
     found["preflight"] = sorted({problem["code"] for problem in looked["problems"]})
     if looked["problems"]:
         found["says"] = looked["problems"][0]["message"][:300]
+        if not thorough:
+            return found | {"build": looked["problems"][0]["code"], "stage": "parse"}
     asked = http.post("/v1/builds", json={"model": digest, "spec": spec}, headers={"Prefer": "wait=60"})
     if asked.status_code >= 400:
         return found | {"submit": asked.json()["code"], "says": asked.json()["detail"][:300]}

@@ -8,6 +8,7 @@ left behind. `--case N` runs one again; models that broke a rule are kept in `--
 import argparse
 import hashlib
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -176,4 +177,5 @@ def _preflighted(body: Json) -> list[str]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service of a stopped run ends too
     sys.exit(main())
