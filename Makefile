@@ -27,7 +27,7 @@ docs: .venv/.test
 	$(BIN)/python -m tests.readme
 
 soak: .venv/.test
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak && $(BIN)/python -m benchmarks --only uploads --only big_model
 
 fuzz: .venv/.test
 	$(BIN)/python -m benchmarks.fuzz

@@ -16,6 +16,9 @@ NAMES = (
     "download",
     "upload",
     "estimate",
+    "preflight",
+    "big_model",
+    "uploads",
 )
 
 

@@ -33,6 +33,7 @@ def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) 
 
 # Words of the builder's error → what they mean. Only what it says itself; all else stays `builder_error`.
 _BUILD_ERRORS = (
+    ("Cannot compile for target(s)", "target_unsupported"),
     ("MyelinCheckException", "compiler_failed"),
     ("Error Code 1: Myelin", "compiler_failed"),
     ("has no runners that implement it", "kernel_missing"),
