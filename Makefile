@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench soak fuzz corpus docs lock clean
+.PHONY: demo test check install serve bench soak fuzz corpus docs image lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -25,6 +25,10 @@ bench: .venv/.test
 
 docs: .venv/.test
 	$(BIN)/python -m tests.readme
+
+# The steps of the Dockerfile in an empty folder, with packages from the registry; make test does it with those here.
+image: .venv/.test
+	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest tests/deploy/test_image.py
 
 soak: .venv/.test
 	$(BIN)/python -m benchmarks.soak && $(BIN)/python -m benchmarks --only uploads --only big_model
