@@ -14,7 +14,7 @@ from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
-from app.worker.verdict import build_failure, parse_failure
+from app.worker.verdict import build_failure, parse_failure, values_missing
 
 Outcome = Built | Failed | Stopped
 
@@ -147,7 +147,8 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
     _set_workspace(trt, config, request.workspace_bytes)
     _set_capabilities(trt, config, request.compute_capabilities)
     inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
-    _values_given(request.profiles, [name for name, tensor in inputs.items() if tensor.is_shape_tensor])
+    if missing := values_missing(network, request.profiles):
+        raise Ends(missing)
     for number, ranges in enumerate(request.profiles):
         _add_profile(builder, config, number, ranges, inputs)
     return config
@@ -197,14 +198,6 @@ def _add_profile(
             raise Ends(_no_profile(number, name, f"the builder refuses min, opt, max = {three}"))
     if config.add_optimization_profile(profile) < 0:
         raise Ends(_no_profile(number, None, "the builder refuses it"))
-
-
-def _values_given(profiles: list[dict[str, dict[str, Any]]], needed: list[str]) -> None:
-    """Inputs that the builder takes values of, whatever the graph looked like before."""
-    for number, ranges in enumerate(profiles or ([{}] if needed else [])):
-        if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
-            message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
-            raise Ends(Failed("shape_values_required", message, where={"profile": number, "input": missing[0]}))
 
 
 def _set_range(profile: Any, name: str, three: list[list[int]], values: bool) -> bool:
