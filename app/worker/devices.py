@@ -16,7 +16,7 @@ from app.worker.process import Child, ProtocolBroken
 
 SAMPLE_EVERY = 1.0  # seconds
 SILENT = 15.0  # seconds without a word after which the driver counts as hanging
-ASK_AGAIN = 5.0  # seconds until a driver in trouble is asked again
+ASK_AGAIN = 2.0  # seconds until a driver in trouble is asked again
 FRESH = 5.0  # seconds that a sample counts
 
 log = structlog.get_logger()
@@ -111,7 +111,8 @@ class Watch:
         messages = child.messages()
         while True:
             try:
-                message = await asyncio.wait_for(anext(messages), SILENT)
+                async with asyncio.timeout(SILENT):  # wait_for would swallow a cancel that meets a message
+                    message = await anext(messages)
             except StopAsyncIteration:
                 ended = await child.wait()
                 return f"asking NVML ended with {ended.signal or ended.code}"
