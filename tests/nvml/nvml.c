@@ -16,6 +16,7 @@ typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Rates;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
 typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } Sample;
+typedef struct { unsigned counts[6], slices[2]; unsigned long long memory_mb; } Attributes;
 typedef struct { char uuid[96], name[128], parent[96]; long long total, used; int major, minor, percent, mig, number; } Gpu;
 
 static char lines[LINES][LENGTH];
@@ -145,6 +146,14 @@ int nvmlDeviceGetMigDeviceHandleByIndex(const char *h, unsigned index, char **ha
     code = nth("mig", h, (int)index, uuid);
     if (code == OK) *handle = strdup(uuid);
     return code;
+}
+
+int nvmlDeviceGetAttributes_v2(const char *h, Attributes *to) {
+    OPEN("attributes", h);
+    memset(to, 0, sizeof *to);
+    to->memory_mb = gpu.total >> 20;
+    to->slices[0] = to->slices[1] = 1;
+    return OK;
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(const char *h, unsigned *room, Process *to) {

@@ -25,7 +25,8 @@ def watching(work: Callable[[Watch], Awaitable[T]]) -> T:
         finally:
             await watch.stop()
 
-    return run(watched())
+    answer: T = run(watched())
+    return answer
 
 
 def gpus() -> tuple[Gpu, ...]:
