@@ -68,6 +68,14 @@ BUILDS = (
         True,
     ),
     Code(
+        "gpu_busy",
+        None,
+        "Other processes compute on the GPU, and TRTFORGE_REQUIRE_IDLE_GPU refuses builds then.",
+        "Stop them, or set it to `wait`.",
+        "operator",
+        True,
+    ),
+    Code(
         "builder_unusable",
         None,
         "The builder does not start on this worker.",
