@@ -53,6 +53,16 @@ class Settings(BaseSettings):
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
     builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
+    timing_cache: Annotated[
+        str,
+        Field(
+            pattern="^(update|pinned|off)$",
+            description="What GPU builds do with timings of kernels: use and add, use only these (to build the same again), or nothing.",
+        ),
+    ] = "update"
+    timing_cache_dir: Annotated[
+        Path | None, Field(description="Folder of the timing caches; in the data folder when left out.")
+    ] = None
     slots: Annotated[
         int, Field(ge=1, le=64, description="Builds at once on this machine; half the processors when left out.")
     ] = Field(default_factory=_half_the_cpus)
@@ -108,6 +118,10 @@ class Settings(BaseSettings):
         if self.database_url:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.data_dir.resolve() / 'trtforge.db'}"
+
+    @property
+    def timing_caches(self) -> Path:
+        return (self.timing_cache_dir or self.data_dir / "timing_caches").resolve()
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe. Raises `NotReady` with the fix."""

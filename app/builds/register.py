@@ -20,9 +20,8 @@ def register(parts: Parts, worker: str, probed: Probed) -> str:
     """Record the worker and return the id of its target."""
     target = target_of(probed)
     supported = tuple(probed.compute_capabilities)
-    table = capabilities_of(
-        probed.builder, supported, probed.default_optimization_level, probed.max_optimization_level, MAX_OPSET
-    )
+    levels = probed.default_optimization_level, probed.max_optimization_level
+    table = capabilities_of(probed.builder, supported, *levels, MAX_OPSET, probed.options)
     at = parts.now()
     with parts.database.write() as tx:
         target_id = targets.see_target(tx, new_id("tgt"), _fingerprint(target), target, table, at)
