@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench soak docs image lock clean
+.PHONY: demo test check install serve bench soak fuzz corpus docs image lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -32,6 +32,13 @@ image: .venv/.test
 
 soak: .venv/.test
 	$(BIN)/python -m benchmarks.soak
+
+fuzz: .venv/.test
+	$(BIN)/python -m benchmarks.fuzz
+
+# The ONNX project's own test models; what is answered already is not asked again until the file is removed.
+corpus: .venv/.test
+	$(BIN)/python -m benchmarks.corpus --results corpus.jsonl
 
 .venv/.service: requirements.lock pyproject.toml client/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trtforge needs Python 3.11 or newer: make PYTHON=python3.x")'
