@@ -2,11 +2,25 @@
 
 from typing import Any
 
-from app.worker.messages import Failed
+from app.worker.messages import Failed, Stopped
 from app.worker.native_log import without_noise
 from app.worker.scrub import Scrubber
 
 MOST = 100  # nodes and errors that are listed
+
+
+class Ends(Exception):
+    """The build is over before there is a plan."""
+
+    def __init__(self, outcome: Failed | Stopped) -> None:
+        self.outcome = outcome
+
+
+def same(option: str, asked: Any, got: Any) -> None:
+    """A builder that takes another value than the engine key says would build another engine under that key."""
+    if asked != got:
+        where = {"option": option, "asked": asked, "got": got}
+        raise Ends(Failed("option_unsupported", f"The builder made {got} of {option} = {asked}.", where=where))
 
 
 def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) -> Failed:
