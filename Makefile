@@ -31,7 +31,7 @@ image: .venv/.test
 	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest tests/deploy/test_image.py
 
 soak: .venv/.test
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak && $(BIN)/python -m benchmarks --only uploads --only big_model
 
 fuzz: .venv/.test
 	$(BIN)/python -m benchmarks.fuzz

@@ -16,7 +16,7 @@ from app.worker.options import offered, set_options
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.timing_cache import TimingCache
-from app.worker.verdict import Ends, build_failure, parse_failure, same
+from app.worker.verdict import Ends, build_failure, parse_failure, same, values_missing
 
 Outcome = Built | Failed | Stopped
 
@@ -28,7 +28,6 @@ _DTYPES = {  # TensorRT's names → ONNX's in lower case, as everywhere on the w
     "FP4": "float4e2m1",
     "E8M0": "float8e8m0",
 }
-_WHOLE_NUMBERS = frozenset({"INT32", "INT64", "BOOL"})  # nothing else can be a shape tensor
 
 
 def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> Outcome:
@@ -147,7 +146,8 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
     _set_capabilities(trt, config, request.compute_capabilities)
     set_options(trt, config, request.options)
     inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
-    _values_given(request.profiles, [name for name, tensor in inputs.items() if _decides_shapes(tensor)])
+    if missing := values_missing(network, request.profiles):
+        raise Ends(missing)
     for number, ranges in enumerate(request.profiles):
         _add_profile(builder, config, number, ranges, inputs)
     return config
@@ -190,18 +190,6 @@ def _add_profile(
             raise Ends(_no_profile(number, name, f"the builder refuses min, opt, max = {three}"))
     if config.add_optimization_profile(profile) < 0:
         raise Ends(_no_profile(number, None, "the builder refuses it"))
-
-
-def _decides_shapes(tensor: Any) -> bool:
-    return tensor.dtype.name in _WHOLE_NUMBERS and tensor.is_shape_tensor
-
-
-def _values_given(profiles: list[dict[str, dict[str, Any]]], needed: list[str]) -> None:
-    """Inputs that the builder takes values of, whatever the graph looked like before."""
-    for number, ranges in enumerate(profiles or ([{}] if needed else [])):
-        if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
-            message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
-            raise Ends(Failed("shape_values_required", message, where={"profile": number, "input": missing[0]}))
 
 
 def _set_range(profile: Any, name: str, three: list[list[int]], values: bool) -> bool:
