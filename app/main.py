@@ -19,6 +19,7 @@ from app.api import (
     find,
     health,
     keep,
+    metrics,
     middleware,
     models,
     names,
@@ -63,6 +64,7 @@ class Running:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
         self.feeds = Feeds(self.parts)
+        self._count()
         uploads = Uploads(self.parts)
         self.prebuild = Prebuild(self.parts, uploads)
         self.readiness = Readiness(self.parts, self._worker_trouble, lambda: self.prebuild.trouble)
@@ -73,6 +75,16 @@ class Running:
         self._supervisors: list[Supervisor] = []
         self._trouble: str | None = "the builder has not reported yet"
         self._loops: list[asyncio.Task[None]] = []
+
+    def _count(self) -> None:
+        """Let the metrics see what only its owners know."""
+        parts = self.parts
+        parts.database.committed = parts.metrics.moved
+        parts.metrics.gauges_of(parts.database)
+        parts.metrics.gauge("trtforge_builds_running", "Builds that run in this process.", lambda: len(parts.live))
+        parts.metrics.gauge("trtforge_streams_open", "Waits and event streams.", lambda: self.feeds.watchers)
+        parts.metrics.gauge("trtforge_store_free_bytes", "Free disk under the store.", parts.store.free_bytes)
+        parts.metrics.gauge("trtforge_ready", "1 when /readyz says 200.", lambda: float(self.readiness.ready))
 
     def _worker_trouble(self) -> str | None:
         if self._trouble or (broken := next(filter(None, (s.broken for s in self._supervisors)), None)):
@@ -101,7 +113,8 @@ class Running:
         await asyncio.to_thread(self.open)
         assert self._owner is not None
         worker = asyncio.create_task(self._start_workers(self._owner))
-        self._loops = [asyncio.create_task(self.readiness.follow()), worker]
+        lag = asyncio.create_task(self.parts.metrics.watch_loop())
+        self._loops = [asyncio.create_task(self.readiness.follow()), lag, worker]
 
     async def _start_workers(self, owner: str) -> None:
         """Choose the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
@@ -193,6 +206,7 @@ def create_app(settings: Settings) -> FastAPI:
         names,
         schemas,
         health,
+        metrics,
     ):  # most asked first
         app.include_router(room.router)
     app.include_router(engines.open_router)
@@ -200,6 +214,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Lookup, wired=running.service)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(middleware.PlainAddress)
-    app.add_middleware(middleware.RequestLog)
+    app.add_middleware(middleware.RequestLog, metrics=running.parts.metrics)
     problems.install(app)
     return app

@@ -14,6 +14,7 @@ NAMES = (
     "lookup",
     "submit",
     "download",
+    "nginx",
     "upload",
     "estimate",
 )

@@ -120,6 +120,9 @@ class Live:
     def get(self, build_id: str) -> LiveBuild | None:
         return self._builds.get(build_id)
 
+    def __len__(self) -> int:
+        return len(self._builds)
+
     def add(self, build_id: str, build: LiveBuild) -> None:
         self._builds[build_id] = build
 

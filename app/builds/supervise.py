@@ -253,6 +253,7 @@ class Supervisor:
         else:
             past = attempt.past()
             await persistently(self._parts, lambda: conclusion.succeed(kept, past))  # step 3 of publish
+            self._parts.metrics.built(kept.timings.stages)
 
     # ---- beside the builds
 

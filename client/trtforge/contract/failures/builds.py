@@ -39,6 +39,24 @@ BUILDS = (
         "The builder does not know some operators of this model.",
         "Replace the nodes that are listed.",
     ),
+    Code(
+        "node_refused",
+        None,
+        "The builder knows the operators and does not take some nodes as they are.",
+        "Change or replace the nodes that are listed; `text` says what is wrong with each.",
+    ),
+    Code(
+        "kernel_missing",
+        None,
+        "The builder has no kernel for a layer with these shapes and types.",
+        "Replace the layer that `native` names, or cast around it.",
+    ),
+    Code(
+        "compiler_failed",
+        None,
+        "The compiler inside the builder gave up on a part of this model.",
+        "Change the part that `native` names: its shapes, types, or how it is written.",
+    ),
     Code("builder_error", None, "The builder refused this model with these options.", "Read `native` and the log."),
     Code("builder_crashed", None, "The builder crashed.", "Change shapes or model; the same again will crash again."),
     Code(
