@@ -47,6 +47,11 @@ class Watch:
             raise NoGpus(self._trouble or "the NVIDIA driver shows no GPU")
         return tuple(self._found.gpus)
 
+    @property
+    def unusable(self) -> list[str]:
+        """GPUs that NVML shows and that cannot be asked, each with the reason."""
+        return self._found.troubles if self._found else []
+
     def trouble(self, gpu: Gpu) -> str | None:
         """Why `gpu` cannot be used now: its driver does not answer, it is gone, or it is no longer what it was."""
         if self._trouble or self._found is None:

@@ -112,6 +112,23 @@ def test_what_happens_on_a_gpu_is_sampled_and_a_lost_one_is_noticed(nvml: Script
     watching(follow)
 
 
+def test_a_driver_that_was_updated_asks_for_a_restart(nvml: Script):
+    nvml.say("driver 580.159.04", nv.gpu())
+
+    async def follow(watch: Watch) -> None:
+        (gpu,) = await watch.gpus()
+        nvml.say(nv.fail("all", nv.DRIVER_NOT_LOADED))
+        while "not loaded" not in str(watch.trouble(gpu)):
+            await watch.next_sample()
+        nvml.say("driver 590.44.01", nv.gpu())
+        while "not loaded" in str(watch.trouble(gpu)):
+            await watch.next_sample()
+        assert "driver 580.159.04" in str(watch.trouble(gpu))
+        assert "is NVIDIA H200, driver 590.44.01, CUDA 13.0 now; restart the service" in str(watch.trouble(gpu))
+
+    watching(follow)
+
+
 def test_figures_that_a_driver_does_not_give_are_unknown(nvml: Script):
     nvml.say(nv.gpu(percent=-1), nv.process(nv.H200, 42, -1, 0), nv.fail("process_utilization", nv.NO_PERMISSION))
 
