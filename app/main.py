@@ -133,13 +133,18 @@ class Running:
         self._loops.append(asyncio.create_task(self.prebuild.run()))
         probed = choice.probed
         named = {"builder": probed.builder, "builder_version": probed.builder_version, "why": choice.why}
-        self.readiness.machine = named | {"devices": [device.name for device in choice.devices]}
-        log.info("worker_ready", worker=owner, landlock=probed.landlock, **self.readiness.machine)
+        self.readiness.machine = lambda: {
+            **named,
+            "devices": {device.name: device.trouble or "ok" for device in choice.devices},
+            "unusable": self._watch.unusable,
+        }
+        log.info("worker_ready", worker=owner, landlock=probed.landlock, **self.readiness.machine())
         if not probed.landlock:
             log.warning("no_landlock", reason="children that read models are held by limits only")
 
     def _register(self, owner: str, choice: Choice) -> list[Supervisor]:
         """Make one worker for each device; the first has the process's own id."""
+        forget_workers(self.parts, [owner])  # of a try that a busy database cut short
         made = []
         for number, device in enumerate(choice.devices):
             worker = f"{owner}.{number}" if number else owner
