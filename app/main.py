@@ -17,6 +17,7 @@ from app.api import (
     events,
     files,
     find,
+    gc,
     health,
     keep,
     middleware,
@@ -31,6 +32,7 @@ from app.api.lookup import Lookup
 from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
+from app.builds.gc import Collector
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
 from app.builds.prebuild import Prebuild
@@ -96,7 +98,8 @@ class Running:
         await asyncio.to_thread(self.open)
         assert self._owner is not None
         worker = asyncio.create_task(self._start_worker(self._owner))
-        self._loops = [asyncio.create_task(self.readiness.follow()), worker]
+        collector = asyncio.create_task(Collector(self.parts).run())
+        self._loops = [asyncio.create_task(self.readiness.follow()), collector, worker]
 
     async def _start_worker(self, owner: str) -> None:
         """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
@@ -180,6 +183,7 @@ def create_app(settings: Settings) -> FastAPI:
         events,
         find,
         keep,
+        gc,
         names,
         schemas,
         health,

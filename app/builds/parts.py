@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from app.builds.bus import Bus
 from app.builds.live import Live
+from app.builds.sending import Sending, Wanted
 from app.db.session import Database
 from app.settings import Settings
 from app.store.base import Store
@@ -35,6 +36,8 @@ class Parts:
     store: Store
     bus: Bus = field(default_factory=Bus)
     live: Live = field(default_factory=Live)
+    sending: Sending = field(default_factory=Sending)
+    wanted: Wanted = field(default_factory=Wanted)
     now: Callable[[], datetime] = utc_now
 
 

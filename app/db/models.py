@@ -24,6 +24,12 @@ def find(tx: Tx, digest: str) -> Model | None:
     )
 
 
+def hold(tx: Tx, digest: str) -> int | None:
+    """Keep a model from being removed until this transaction ends; return its bytes, None: it is not there."""
+    query = select(models.c.size).where(models.c.digest == digest).with_for_update(read=True, key_share=True)
+    return tx.execute(query).scalar_one_or_none()
+
+
 def add(tx: Tx, digest: str, graph: str, files: Sequence[ModelFile], inspection: Inspection, at: datetime) -> bool:
     """Record a model; False when it is there already."""
     listed = [file.model_dump(mode="json") for file in files]
