@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from app.builds.bus import Bus
 from app.builds.live import Live
+from app.builds.metrics import Metrics
 from app.builds.sending import Sending, Wanted
 from app.db.session import Database
 from app.settings import Settings
@@ -38,6 +39,7 @@ class Parts:
     live: Live = field(default_factory=Live)
     sending: Sending = field(default_factory=Sending)
     wanted: Wanted = field(default_factory=Wanted)
+    metrics: Metrics = field(default_factory=Metrics)
     now: Callable[[], datetime] = utc_now
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from app.db.session import Tx, insert_or
 from app.db.tables import models
@@ -28,6 +28,10 @@ def hold(tx: Tx, digest: str) -> int | None:
     """Keep a model from being removed until this transaction ends; return its bytes, None: it is not there."""
     query = select(models.c.size).where(models.c.digest == digest).with_for_update(read=True, key_share=True)
     return tx.execute(query).scalar_one_or_none()
+
+
+def total_bytes(tx: Tx) -> int:
+    return int(tx.execute(select(func.coalesce(func.sum(models.c.size), 0))).scalar_one())
 
 
 def add(tx: Tx, digest: str, graph: str, files: Sequence[ModelFile], inspection: Inspection, at: datetime) -> bool:

@@ -39,6 +39,7 @@ PLAIN = frozenset(
         "name_history",
         "set_name",
         "remove_name",
+        "named",
         "ready",
         "fetch",
         "readiness",

@@ -142,8 +142,8 @@ def test_a_stream_of_a_build_whose_events_are_gone_still_ends(tmp_path: Path):
             kinds = {item.kind for item in client.admin.gc().items}
             assert {"events", "log"} <= kinds
             for after in (None, 2, last - 1):
-                stored = [(e.type, e.seq) for e in client.events(build["id"], after) if e.type not in ("snapshot",)]
-                assert stored == [("succeeded", last)]
+                kinds_sent = [e.type for e in client.events(build["id"], after)]
+                assert kinds_sent == ["snapshot", "succeeded"]
             assert client.log(build["id"]) == ""
     finally:
         server.stop()
