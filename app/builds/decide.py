@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from app.builds.parts import Parts
 from app.db import builds, engines
 from app.db.builds import BuildRow
 from app.db.session import Tx
 from app.domain.ids import new_id
-from app.domain.key import engine_key
+from app.domain.key import engine_key, rebuild_key
 from app.errors import Refused
 from trtforge.contract.builds import Disposition
 from trtforge.contract.events import Joined
@@ -32,10 +33,13 @@ class Wanted:
     retry: bool
     admin: bool
     follows: str | None = None
+    rebuild: dict[str, Any] | None = None  # of what is built again only to compare
 
     @property
     def engine_key(self) -> str:
-        return engine_key(self.model, self.spec, self.target)
+        """The key of the row: a rebuild has one of its own, so that it serves nobody who wants the engine."""
+        key = engine_key(self.model, self.spec, self.target)
+        return rebuild_key(key) if self.rebuild else key
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def _fresh(wanted: Wanted, key: str, at: datetime) -> BuildRow:
         failure=None,
         plan_digest=None,
         plan_size=None,
+        rebuild=wanted.rebuild,
         follows=wanted.follows,
         created_at=at,
         started_at=None,

@@ -11,6 +11,7 @@ from app.builds.live import Live
 from app.db.session import Database
 from app.settings import Settings
 from app.store.base import Store
+from trtforge.signature import Signer
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class Parts:
     bus: Bus = field(default_factory=Bus)
     live: Live = field(default_factory=Live)
     now: Callable[[], datetime] = utc_now
+    signer: Signer | None = None
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -20,6 +20,7 @@ from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
 from app.builds.parts import Parts, in_thread
 from app.builds.publish import make_manifest, publish, whole_engine
+from app.builds.rebuild import compare_again
 from app.builds.recover import recover
 from app.db import builds, models, targets
 from app.db.builds import BuildRow
@@ -212,6 +213,9 @@ class Supervisor:
 
             return publish(self._parts, staged, manifest_for)
 
+        if row.rebuild:
+            await self._compare(row, attempt, conclusion, built, staged)
+            return
         try:
             kept = await persistently(self._parts, work)
         except (StoreFull, StoreUnusable, PlanRejected) as error:
@@ -220,6 +224,19 @@ class Supervisor:
         else:
             past = attempt.past()
             await persistently(self._parts, lambda: conclusion.succeed(kept, past))  # step 3 of publish
+
+    async def _compare(
+        self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, built: Built, staged: Path
+    ) -> None:
+        """End a rebuild with what differs; nothing of it is kept."""
+        try:
+            found = await persistently(self._parts, lambda: compare_again(self._parts, row, built, staged))
+        except (StoreFull, StoreUnusable, PlanRejected) as error:
+            why = failure("publish_failed", f"The plan could not be read: {error}", stage="publish")
+            await persistently(self._parts, lambda: conclusion.fail(why))
+        else:
+            past = attempt.past()
+            await persistently(self._parts, lambda: conclusion.compared(found, past))
 
     # ---- beside the builds
 

@@ -93,7 +93,17 @@ class Store(Protocol):
     def manifests(self) -> Iterator[Manifest]:
         """Every undamaged manifest, in no order that means anything."""
 
-    def remove_manifest(self, key: str) -> None: ...
+    def remove_manifest(self, key: str) -> None:
+        """Remove the manifest and its signature."""
+
+    # ---- signatures, each beside the manifest of its key
+
+    def put_signature(self, key: str, envelope: bytes) -> None:
+        """Keep a signature, over any that is there."""
+
+    def signature(self, key: str) -> bytes | None: ...
+
+    def remove_signature(self, key: str) -> None: ...
 
     # ---- logs
 

@@ -8,7 +8,7 @@ import typer
 from trtforge.cli.lines import cancelled
 from trtforge.cli.manifest import summary
 from trtforge.cli.order import bar
-from trtforge.cli.session import Json, Token, Url, session
+from trtforge.cli.session import Json, PublicKey, Token, Url, session
 from trtforge.cli.text import console, plain
 from trtforge.client import Client
 from trtforge.contract.builds import TERMINAL, Build
@@ -63,14 +63,24 @@ def fetch(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="Where the plan goes [<key>.plan].")
     ] = None,
+    triton: Annotated[
+        Path | None,
+        typer.Option("--triton", file_okay=False, help="A model repository of Triton, which gets a folder for it."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Triton's name for it [the beginning of the key].")] = None,
+    public_key: PublicKey = None,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
     """Fetch an engine's plan, verified, whole or not at all."""
     goal = output or Path(engine_key.removeprefix("sha256:")[:12] + ".plan")
-    with session(url, token) as client:
+    with session(url, token, public_key) as client:
         out = console(quiet=as_json)
+        if triton:
+            with bar(out, "fetch for Triton") as moved:
+                typer.echo(client.artifacts.triton(engine_key, triton, name, moved))
+            return
         with bar(out, f"fetch {plain(goal.name)}") as moved:
             manifest = client.fetch(engine_key, goal, progress=moved)
         if as_json:
