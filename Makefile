@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench soak docs lock clean
+.PHONY: demo test check install serve bench soak fuzz corpus docs image lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -26,8 +26,19 @@ bench: .venv/.test
 docs: .venv/.test
 	$(BIN)/python -m tests.readme
 
+# The steps of the Dockerfile in an empty folder, with packages from the registry; make test does it with those here.
+image: .venv/.test
+	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest tests/deploy/test_image.py
+
 soak: .venv/.test
 	$(BIN)/python -m benchmarks.soak
+
+fuzz: .venv/.test
+	$(BIN)/python -m benchmarks.fuzz
+
+# The ONNX project's own test models; what is answered already is not asked again until the file is removed.
+corpus: .venv/.test
+	$(BIN)/python -m benchmarks.corpus --results corpus.jsonl
 
 .venv/.service: requirements.lock pyproject.toml client/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trtforge needs Python 3.11 or newer: make PYTHON=python3.x")'

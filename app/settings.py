@@ -63,9 +63,32 @@ class Settings(BaseSettings):
     allow_unsigned_import: Annotated[
         bool, Field(description="Let an import ask for engines that no trusted key signed. Plans are code.")
     ] = False
-    builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
+    builder: Annotated[
+        str,
+        Field(
+            pattern="^(auto|tensorrt_rtx|tensorrt)$",
+            description="Builder to use; `auto`: `tensorrt` where it is installed with a GPU for it, else `tensorrt_rtx`.",
+        ),
+    ] = "auto"
+    device: Annotated[
+        str,
+        Field(
+            pattern="^(auto|cpu|gpu)$",
+            description="What builds run on: `gpu`, one at a time on each; `cpu`; `auto`: what the builder needs.",
+        ),
+    ] = "auto"
+    require_idle_gpu: Annotated[
+        str,
+        Field(
+            pattern="^(no|wait|refuse)$",
+            description="What a build does while other processes compute on its GPU: `no` (it is built), `wait`, `refuse`.",
+        ),
+    ] = "no"
     slots: Annotated[
-        int, Field(ge=1, le=64, description="Builds at once on this machine; half the processors when left out.")
+        int,
+        Field(
+            ge=1, le=64, description="Builds at once on the processors; half of them when left out. A GPU takes one."
+        ),
     ] = Field(default_factory=_half_the_cpus)
     cancel_grace_s: Annotated[
         float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")

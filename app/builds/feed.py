@@ -162,8 +162,13 @@ class Feeds:
     def admit(self) -> None:
         """Raise `Refused` (too_many) when one more watcher would be more than the service carries."""
         limit = self._parts.settings.max_waiters
-        if sum(feed.watchers for feed in self._feeds.values()) >= limit:
+        if self.watchers >= limit:
             raise Refused("too_many", f"{limit} waits and streams are open (TRTFORGE_MAX_WAITERS).", retry_after=5)
+
+    @property
+    def watchers(self) -> int:
+        """Waits and streams that are open."""
+        return sum(feed.watchers for feed in list(self._feeds.values()))
 
     def close(self) -> None:
         """End every stream and wait, with `draining`."""

@@ -134,3 +134,4 @@ async def _append(parts: Parts, upload: Upload, batch: bytearray, limit: int, se
     batch.clear()
     check_room(parts, whole, limit, setting)
     await in_thread(lambda: upload.write(ready))
+    parts.metrics.uploaded(len(ready))

@@ -56,10 +56,11 @@ def _findings(failed: Failed) -> list[Finding]:
     nodes = failed.where.get("nodes", ())
     if not nodes:
         return [finding(failed.code, failed.message, native=failed.native, **failed.where)]
+    refused = "is not supported" if failed.code == "op_unsupported" else "is refused"
     return [
         finding(
             failed.code,
-            f"{_operator(node)} {node['name'] or node['node']} is not supported: {node['text'] or 'no reason given'}",
+            f"{_operator(node)} {node['name'] or node['node']} {refused}: {node['text'] or 'no reason given'}",
             **node,
         )
         for node in nodes

@@ -44,6 +44,13 @@ class ProbeRequest:
     builder: str
 
 
+@dataclass(frozen=True)
+class WatchRequest:
+    """Say which GPUs NVML shows, then what happens on them, until told to stop."""
+
+    every_s: float  # seconds between samples
+
+
 # ---- child → parent
 
 
@@ -168,6 +175,59 @@ class Probed:
     type: Literal["probed"] = "probed"
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """What NVML says of a GPU, or of an instance of one that MIG has split."""
+
+    uuid: str  # "GPU-…" or "MIG-…"
+    name: str  # of the whole GPU
+    compute_capability: str  # "9.0"
+    memory_bytes: int
+    driver: str  # "580.159.04"
+    cuda: str  # "13.0": the newest that the driver serves
+    mig_profile: str | None  # "1g.10gb"
+    index: str  # as nvidia-smi counts: "0"; "0:3" is the instance 3 of it
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that computes on a GPU; None where the driver does not say."""
+
+    pid: int
+    memory_bytes: int | None
+    utilization: int | None  # percent of the last second or so
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    uuid: str
+    utilization: int | None  # percent of the last second or so, of everybody; MIG has none
+    memory_bytes: int | None  # used, of everybody
+    processes: list[GpuProcess]
+    trouble: str | None  # why nothing is known: the GPU is lost
+
+
+@dataclass(frozen=True)
+class GpusFound:
+    gpus: list[Gpu]
+    troubles: list[str]  # of those that cannot be used
+    type: Literal["gpus_found"] = "gpus_found"
+
+
+@dataclass(frozen=True)
+class GpusSampled:
+    samples: list[GpuSample]
+    type: Literal["gpus_sampled"] = "gpus_sampled"
+
+
+@dataclass(frozen=True)
+class NoGpu:
+    """There is none that can be used, or none is left."""
+
+    reason: str
+    type: Literal["no_gpu"] = "no_gpu"
+
+
 Message = (
     Stage
     | PhaseStarted
@@ -181,5 +241,17 @@ Message = (
     | Examined
     | Refused
     | Probed
+    | GpusFound
+    | GpusSampled
+    | NoGpu
 )
-OUTCOMES = (Built, Failed, Stopped, Inspected, Examined, Refused, Probed)  # the last message of a child, exactly one
+OUTCOMES = (
+    Built,
+    Failed,
+    Stopped,
+    Inspected,
+    Examined,
+    Refused,
+    Probed,
+    NoGpu,
+)  # the last message of a child, exactly one

@@ -14,7 +14,7 @@ from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
-from app.worker.verdict import first_line, parse_failure
+from app.worker.verdict import build_failure, parse_failure
 
 Outcome = Built | Failed | Stopped
 
@@ -235,9 +235,7 @@ def _serialize(
     if stop.is_set() and (plan is not None or refused.is_set()):
         raise Ends(Stopped("monitor" if refused.is_set() else "between_stages"))
     if plan is None:  # not cancelled: the builder returns the same for both, and only we know who was asked
-        native = log.first_error
-        message = f"The builder gave up: {first_line(native)}"
-        raise Ends(Failed("builder_error", message, native))
+        raise Ends(build_failure(log.first_error))
     return plan
 
 

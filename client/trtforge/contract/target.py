@@ -59,6 +59,27 @@ class Capabilities(Wire):
     defaults: SpecDefaults
 
 
+class WorkerGpu(Wire):
+    """The GPU that a worker builds on, as NVML tells it. `uuid` tells two of one model apart."""
+
+    uuid: str
+    name: str
+    compute_capability: str
+    memory_bytes: int
+    driver: str
+    cuda: str
+    mig_profile: str | None
+
+
+class WorkerDevice(Wire):
+    """Where one live worker builds; `gpu` null: on processors."""
+
+    worker: str
+    host: str
+    slots: int
+    gpu: WorkerGpu | None
+
+
 class KnownTarget(Wire):
     id: str
     target: Target
@@ -67,6 +88,7 @@ class KnownTarget(Wire):
     last_seen: Instant
     queue_length: int
     capabilities: Capabilities
+    devices: tuple[WorkerDevice, ...] = ()
 
 
 class Targets(Wire):
