@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from app.domain.comparison import compare
 from app.domain.differences import differences
@@ -59,7 +59,6 @@ def test_any_other_value_of_any_one_field_changes_the_key_and_only_that_field_is
 ):
     have = _have(owner, field)
     other = draw.draw(values(owner, field).filter(lambda value: value != have))
-    TypeAdapter(owner.model_fields[field].annotation).validate_python(other)
     spec, target = _changed(owner, field, other)
     one, two = manifest(MODEL, SPEC, TARGET), manifest(MODEL, spec, target)
     assert one.engine_key != two.engine_key
