@@ -120,6 +120,7 @@ def make_manifest(
         ),
         precision=Precision(requested=spec.precision, achieved=built.layers_by_dtype),
         warnings=tuple(warnings),
+        timing_cache=built.timing_cache,
         device=device,
         verified="bytes",
         build=ManifestBuild(id=build.id, attempts=build.attempt, service_version=app.__version__),

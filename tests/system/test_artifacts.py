@@ -165,9 +165,9 @@ def test_an_archive_goes_to_another_service_by_the_command(home: Home, shipped: 
 
 def test_triton_gets_a_folder_by_its_own_schema(home: Home, tmp_path: Path):
     place = Path(
-        told("fetch", home.engine_key, "--triton", str(tmp_path), "--name", "relus", "--url", home.server.url).split()[
-            -1
-        ]
+        told(
+            "fetch", home.engine_key, "--triton", str(tmp_path), "--triton-name", "relus", "--url", home.server.url
+        ).split()[-1]
     )
     assert place == tmp_path / "relus"
     answer = httpx.get(f"{home.server.url}/v1/engines/{home.engine_key}/triton", params={"name": "relus"})
