@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 import app as package
 from app.api import (
+    artifacts,
     builds,
     engines,
     events,
@@ -27,6 +28,7 @@ from app.api import (
     problems,
     requests,
     schemas,
+    signatures,
     targets,
 )
 from app.api.lookup import Lookup
@@ -40,6 +42,7 @@ from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
 from app.builds.register import forget_workers, register
+from app.builds.signing import signer_of, trusted_keys
 from app.builds.supervise import Supervisor
 from app.builds.upload import Uploads
 from app.db import migrate
@@ -63,8 +66,15 @@ class Running:
 
     def __init__(self, settings: Settings, now: Callable[[], datetime] = utc_now) -> None:
         settings.check()
+        trusted_keys(settings)  # refused now, not at the first import
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
+        self.parts = Parts(
+            settings,
+            Database(settings.url),
+            LocalStore(settings.data_dir / "store"),
+            now=now,
+            signer=signer_of(settings),
+        )
         self.feeds = Feeds(self.parts)
         self._count()
         uploads = Uploads(self.parts)
@@ -214,6 +224,8 @@ def create_app(settings: Settings) -> FastAPI:
         gc,
         names,
         schemas,
+        signatures,
+        artifacts,
         health,
         metrics,
     ):  # most asked first

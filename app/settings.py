@@ -53,6 +53,17 @@ class Settings(BaseSettings):
     prebuild: Annotated[
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
+    signing_key: Annotated[
+        SecretStr | None,
+        Field(description="Private Ed25519 key (PEM) that signs engines; `trtforge key create` makes one."),
+    ] = None
+    trusted_keys: Annotated[
+        str | None,
+        Field(description="Public keys (PEM, or a file of them) whose engines may be imported, beside our own."),
+    ] = None
+    allow_unsigned_import: Annotated[
+        bool, Field(description="Let an import ask for engines that no trusted key signed. Plans are code.")
+    ] = False
     builder: Annotated[
         str,
         Field(
@@ -157,7 +168,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _secrets_from_files(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name in ("database_url", "admin_token"):
+        for name in ("database_url", "admin_token", "signing_key"):
             path = os.environ.get(f"TRTFORGE_{name.upper()}_FILE")
             if path and values.get(name) is None:
                 values[name] = Path(path).read_text().strip()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from app.builds.parts import Parts
 from app.builds.room import lacks_for_build
@@ -9,7 +10,7 @@ from app.db import builds, engines, models
 from app.db.builds import BuildRow
 from app.db.session import Tx
 from app.domain.ids import new_id
-from app.domain.key import engine_key
+from app.domain.key import engine_key, rebuild_key
 from app.errors import Refused
 from trtforge.contract.builds import Disposition
 from trtforge.contract.events import Joined
@@ -33,10 +34,13 @@ class Wanted:
     retry: bool
     admin: bool
     follows: str | None = None
+    rebuild: dict[str, Any] | None = None  # of what is built again only to compare
 
     @property
     def engine_key(self) -> str:
-        return engine_key(self.model, self.spec, self.target)
+        """The key of the row: a rebuild has one of its own, so that it serves nobody who wants the engine."""
+        key = engine_key(self.model, self.spec, self.target)
+        return rebuild_key(key) if self.rebuild else key
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ def _fresh(wanted: Wanted, key: str, at: datetime) -> BuildRow:
         failure=None,
         plan_digest=None,
         plan_size=None,
+        rebuild=wanted.rebuild,
         follows=wanted.follows,
         created_at=at,
         started_at=None,

@@ -68,7 +68,7 @@ def in_the_making(parts: Parts, want: Resolve) -> BuildRow | None:
             row.engine_key: row
             for state in ("running", "queued")
             for row in builds.page(tx, BuildFilter(state, want.model), LIVE_LOOKED_AT, None)
-            if row.stop is None
+            if row.stop is None and row.rebuild is None
         }
     judged = judge([_as_engine(row) for row in live.values()], want, known)
     return next((live[one.engine.engine_key] for one in judged if one.candidate.taken), None)

@@ -13,6 +13,7 @@ from app.builds.sending import Sending, Wanted
 from app.db.session import Database
 from app.settings import Settings
 from app.store.base import Store
+from trtforge.signature import Signer
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Parts:
     wanted: Wanted = field(default_factory=Wanted)
     metrics: Metrics = field(default_factory=Metrics)
     now: Callable[[], datetime] = utc_now
+    signer: Signer | None = None
 
 
 async def in_thread(work: Callable[[], T]) -> T:

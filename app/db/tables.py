@@ -94,6 +94,7 @@ builds = Table(
     Column("failure", Json),
     Column("plan_digest", String(71)),
     Column("plan_size", BigInteger),
+    Column("rebuild", Json),  # of a build that only compares: engine_key, plan, and in the end identical and differs
     Column("follows", String, index=True),  # the failed build whose requests fell back to this one
     Column("created_at", Utc, nullable=False),
     Column("started_at", Utc),

@@ -127,7 +127,17 @@ class Store(Protocol):
     def manifest_keys(self) -> Iterator[str]:
         """The keys of all manifests, damaged ones too."""
 
-    def remove_manifest(self, key: str) -> None: ...
+    def remove_manifest(self, key: str) -> None:
+        """Remove the manifest and its signature."""
+
+    # ---- signatures, each beside the manifest of its key
+
+    def put_signature(self, key: str, envelope: bytes) -> None:
+        """Keep a signature, over any that is there."""
+
+    def signature(self, key: str) -> bytes | None: ...
+
+    def remove_signature(self, key: str) -> None: ...
 
     # ---- logs
 

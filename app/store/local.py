@@ -1,6 +1,7 @@
 """A store in one folder of a disk.
 
     models/ab/<hex>   inspections/ab/<hex of the model>.json   plans/ab/<hex>   manifests/ab/<hex of the key>.json
+    signatures/ab/<the same>.json
     logs/yz/<build>.log   locks/ab/<hex>.lock
     staging/<owner>/…   staging/<owner>.lock
 
@@ -27,7 +28,7 @@ from app.store.staging import Staging, Upload
 from trtforge.contract.engines import Manifest
 from trtforge.contract.models import Model
 
-KINDS = ("models", "inspections", "plans", "manifests", "logs", "locks")
+KINDS = ("models", "inspections", "plans", "manifests", "signatures", "logs", "locks")
 USED_FOR = 5.0  # seconds that a sum of sizes may be old: looking at every file takes a while
 NO_LINK = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})  # then a copy does
 
@@ -223,6 +224,28 @@ class LocalStore:
     def remove_manifest(self, key: str) -> None:
         with disk_errors():
             drop(self._manifest_path(key))
+            drop(self._signature_path(key))  # after it: a manifest without its signature would be an unsigned engine
+
+    # ---- signatures
+
+    def put_signature(self, key: str, envelope: bytes) -> None:
+        with disk_errors():
+            staged = self._written("signature-", envelope)
+            try:
+                move(staged, self._signature_path(key))
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def signature(self, key: str) -> bytes | None:
+        with disk_errors():
+            try:
+                return self._signature_path(key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def remove_signature(self, key: str) -> None:
+        with disk_errors():
+            drop(self._signature_path(key))
 
     # ---- logs
 
@@ -328,6 +351,9 @@ class LocalStore:
 
     def _inspection_path(self, digest: str) -> Path:
         return self._digest_path("inspections", digest).with_suffix(".json")
+
+    def _signature_path(self, key: str) -> Path:
+        return self._digest_path("signatures", key).with_suffix(".json")
 
     def _log_path(self, build_id: str) -> Path:
         name = plain(build_id)

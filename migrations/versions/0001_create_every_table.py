@@ -123,6 +123,7 @@ def upgrade() -> None:
         sa.Column("failure", Json, nullable=True),
         sa.Column("plan_digest", sa.String(length=71), nullable=True),
         sa.Column("plan_size", sa.BigInteger(), nullable=True),
+        sa.Column("rebuild", Json, nullable=True),
         sa.Column("follows", sa.String(), nullable=True),
         sa.Column("created_at", Utc(), nullable=False),
         sa.Column("started_at", Utc(), nullable=True),
