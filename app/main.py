@@ -17,6 +17,7 @@ from app.api import (
     events,
     files,
     find,
+    gc,
     health,
     keep,
     metrics,
@@ -32,6 +33,7 @@ from app.api.lookup import Lookup
 from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
+from app.builds.gc import Collector
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
 from app.builds.prebuild import Prebuild
@@ -113,8 +115,9 @@ class Running:
         await asyncio.to_thread(self.open)
         assert self._owner is not None
         worker = asyncio.create_task(self._start_workers(self._owner))
+        collector = asyncio.create_task(Collector(self.parts).run())
         lag = asyncio.create_task(self.parts.metrics.watch_loop())
-        self._loops = [asyncio.create_task(self.readiness.follow()), lag, worker]
+        self._loops = [asyncio.create_task(self.readiness.follow()), lag, collector, worker]
 
     async def _start_workers(self, owner: str) -> None:
         """Choose the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
@@ -208,6 +211,7 @@ def create_app(settings: Settings) -> FastAPI:
         events,
         find,
         keep,
+        gc,
         names,
         schemas,
         health,

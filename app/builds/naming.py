@@ -5,7 +5,7 @@ from datetime import timedelta
 from app.builds.parts import Caller, Parts
 from app.builds.resolve import judge, resolve
 from app.builds.submit import check
-from app.db import builds, names, targets
+from app.db import builds, models, names, targets
 from app.db.builds import BuildFilter, BuildRow
 from app.db.engines import Described
 from app.errors import Refused
@@ -25,6 +25,8 @@ def set_name(parts: Parts, name: str, want: Want, caller: Caller) -> tuple[Name,
     """
     check(parts, Submit(model=want.model, spec=want.spec, target=want.target), caller)
     with parts.database.write() as tx:
+        if models.hold(tx, want.model) is None:  # removed since it was checked
+            raise Refused("model_unknown", f"No model {want.model} is here.")
         before = names.find(tx, name)
         if before is None or _want(before) != want:
             names.put(tx, name, want, caller.name, parts.now())

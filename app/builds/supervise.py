@@ -22,6 +22,7 @@ from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
 from app.builds.publish import make_manifest, publish, whole_engine
 from app.builds.recover import recover
+from app.builds.room import check_build
 from app.db import builds, models, targets
 from app.db.builds import BuildRow
 from app.domain.estimate import History
@@ -205,7 +206,8 @@ class Supervisor:
         store.probe()  # before the work, not after it
         with self._parts.database.read() as tx:
             model = models.find(tx, row.model)
-        assert model is not None  # a build refers to it
+        assert model is not None  # a live build refers to it
+        check_build(self._parts, row.id, model.size)
         folder = store.scratch(row.id)
         try:
             lay_out(store, model, folder)

@@ -7,6 +7,7 @@ from typing import Self
 from uuid import uuid4
 
 from trtforge import download, transfer
+from trtforge.admin import Admin
 from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
 from trtforge.contract.compare import EngineDiff
@@ -39,6 +40,7 @@ class Client:
     ) -> None:
         self._connection = Connection(url, token, timeout_s, patience_s)
         self.url = self._connection.url
+        self.admin = Admin(self._connection)
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from trtforge.cli.stop import Stop
 from trtforge.cli.text import byte_count, complain, plain
 from trtforge.cli.wish import (
     Best,
+    Extra,
     Fixed,
     High,
     Level,
@@ -46,6 +47,7 @@ def ensure(
     optimization_level: Level = None,
     workspace: Workspace = None,
     precision: Precision = None,
+    option: Extra = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near an engine must be to this machine.")] = "exact",
     output: Annotated[
@@ -64,7 +66,7 @@ def ensure(
     Prints where the plan lies. What is in the cache is found with the service down too.
     """
     asked = model if model.startswith("sha256:") else existing(model)
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision)
+    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
     machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
     out = Console(stderr=True, highlight=False, markup=False, emoji=False)  # stdout has the path and nothing else
     try:

@@ -27,6 +27,8 @@ _OURS = {
     "cancel": ("trtforge.cli.act:cancel", "Stop a build."),
     "withdraw": ("trtforge.cli.act:withdraw", "Take back one request; the build goes on while others wait."),
     "ensure": ("trtforge.cli.ensure:ensure", "Have the engine for this machine here; build it first if need be."),
+    "gc": ("trtforge.cli.keep:gc", "Remove what the retention of the service lets go, or say what would go."),
+    "verify": ("trtforge.cli.keep:verify", "Compare what the service has in its index with the bytes it has."),
     "fetch": ("trtforge.cli.act:fetch", "Fetch an engine's plan, verified."),
 }
 
