@@ -51,7 +51,7 @@ def wrong(found: Sequence[Json]) -> list[str]:
 
 
 def _known(one: Json) -> str:
-    """Why we refuse on purpose what the builder builds; a crash or a wrong acceptance is never on purpose."""
+    """Return why we refuse what the builder builds, where that is known; anything else that differs is a fault."""
     reasons = (why for start, why in KNOWN.items() if one["name"].startswith(start))
     return next(reasons, "") if one["bare"] == BUILT and one["build"] != "built" else ""
 
@@ -88,7 +88,7 @@ def page(found: Sequence[Json]) -> str:
 
 def _differing(one: Json, words: str) -> str:
     why = _known(one)
-    return f"- `{one['name']}`: {words}" + (f" On purpose: {why}." if why else "")
+    return f"- `{one['name']}`: {words}" + (f" Known: {why}." if why else "")
 
 
 def _counts(what: str, found: Sequence[Json], of: Callable[[Json], tuple[str, ...]]) -> list[str]:
