@@ -6,7 +6,7 @@ from app.db.session import Tx
 from app.errors import StoreFull
 
 GC = "gc"  # topic: somebody needed room that was not there
-BESIDE = 32 << 20  # bytes of a plan beside its weights: kernels and what the runtime needs
+BESIDE = 1 << 20  # bytes of a plan beside its weights: what the runtime needs; few are larger than their model by more
 
 
 def lacks(parts: Parts, size: int, here: int = 0, reserved: int = 0) -> str | None:

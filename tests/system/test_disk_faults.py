@@ -89,7 +89,7 @@ def test_a_database_on_a_full_disk_answers_503_and_goes_on_afterwards(
     with filled(small, 0):
         for _ in range(3):
             answer = api.http.post("/v1/builds", json={"model": digest, "options": {"labels": {"x": "y" * 50}}})
-            assert answer.status_code in (201, 200, 503), answer.text
+            assert answer.status_code in (201, 200, 503, 507), answer.text  # the store is on that disk too
             if answer.status_code == 503:
                 assert answer.headers["retry-after"]
         assert api.http.get("/livez").status_code == 200
