@@ -29,8 +29,8 @@ class NoGpus(Exception):
 class Watch:
     """Knows the GPUs of this machine and what happens on them, from a child that is started when it is first asked."""
 
-    def __init__(self, every_s: float = SAMPLE_EVERY) -> None:
-        self._every_s = every_s
+    def __init__(self, every_s: float = SAMPLE_EVERY, silent_s: float = SILENT) -> None:
+        self._every_s, self._silent_s = every_s, silent_s
         self._trouble: str | None = "the NVIDIA driver has not answered yet"
         self._found: GpusFound | None = None
         self._samples: dict[str, tuple[float, GpuSample]] = {}
@@ -47,6 +47,11 @@ class Watch:
             raise NoGpus(self._trouble or "the NVIDIA driver shows no GPU")
         return tuple(self._found.gpus)
 
+    @property
+    def unusable(self) -> list[str]:
+        """GPUs that NVML shows and that cannot be asked, each with the reason."""
+        return self._found.troubles if self._found else []
+
     def trouble(self, gpu: Gpu) -> str | None:
         """Why `gpu` cannot be used now: its driver does not answer, it is gone, or it is no longer what it was."""
         if self._trouble or self._found is None:
@@ -59,10 +64,10 @@ class Watch:
         sample = self.sample(gpu)
         return sample.trouble if sample else None
 
-    def sample(self, gpu: Gpu, since: float | None = None) -> GpuSample | None:
+    def sample(self, gpu: Gpu, since: float = 0.0) -> GpuSample | None:
         """Return what was last seen on `gpu`: not older than `FRESH`, nor than `since` on the monotonic clock."""
         at, sample = self._samples.get(gpu.uuid, (0.0, None))
-        return sample if at >= (monotonic() - FRESH if since is None else since) else None
+        return sample if at >= max(since, monotonic() - FRESH) else None
 
     async def next_sample(self) -> None:
         """Wait for a sample that was taken from now on, as long as one counts."""
@@ -96,7 +101,7 @@ class Watch:
         except ProtocolBroken as error:
             self._note(f"NVML cannot be asked: {error}")
         except TimeoutError:
-            self._note(f"the NVIDIA driver has not answered for {SILENT:g} seconds")
+            self._note(f"the NVIDIA driver has not answered for {self._silent_s:g} seconds")
         finally:
             child.kill()
             await child.wait()  # one that the driver holds is not replaced: it would hold the next one too
@@ -111,7 +116,7 @@ class Watch:
         messages = child.messages()
         while True:
             try:
-                async with asyncio.timeout(SILENT):  # wait_for would swallow a cancel that meets a message
+                async with asyncio.timeout(self._silent_s):  # wait_for would swallow a cancel that meets a message
                     message = await anext(messages)
             except StopAsyncIteration:
                 ended = await child.wait()
@@ -155,13 +160,15 @@ class Device:
         """What a child of this device sees: this GPU alone."""
         return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid} if self.gpu else {}
 
-    def sample(self, since: float | None = None) -> GpuSample | None:
+    def sample(self, since: float = 0.0) -> GpuSample | None:
         return self.watch.sample(self.gpu, since) if self.watch and self.gpu else None
 
-    def strangers(self) -> list[GpuProcess]:
-        """Return who computes on the GPU while nothing is built here."""
+    def strangers(self) -> list[GpuProcess] | None:
+        """Return who computes on the GPU while nothing is built here; None while nobody knows."""
+        if self.gpu is None:
+            return []
         sample = self.sample()
-        return sample.processes if sample else []
+        return sample.processes if sample else None
 
 
 def processors(slots: int) -> Device:
