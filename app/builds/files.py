@@ -14,7 +14,7 @@ from app.errors import Refused
 from app.store.staging import Upload
 from trtforge.contract.models import FileState
 
-BATCH = 4 << 20  # bytes hashed and written per hop to a thread
+BATCH = 2 << 20  # bytes hashed and written per hop to a thread; each upload holds twice that at most
 ADVICE = {  # what to do with a model that is larger than one file may be; protobuf itself ends at 2 GiB
     "MAX_MODEL_BYTES": "Keep its weights in files beside it (onnx.save with save_as_external_data), send each to "
     "`/v1/files` and name them in `POST /v1/models`; or ask the operator to raise the limit."
