@@ -34,6 +34,7 @@ from app.api.service import Service
 from app.builds.feed import Feeds
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
+from app.builds.plugins import Plugins
 from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
@@ -62,7 +63,9 @@ class Running:
     def __init__(self, settings: Settings, now: Callable[[], datetime] = utc_now) -> None:
         settings.check()
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
+        plugins = Plugins.read(settings.plugins)
+        store = LocalStore(settings.data_dir / "store")
+        self.parts = Parts(settings, Database(settings.url), store, plugins=plugins, now=now)
         self.feeds = Feeds(self.parts)
         self._count()
         uploads = Uploads(self.parts)

@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     prebuild: Annotated[
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
+    plugins: Annotated[
+        Path | None, Field(description="List (YAML) of the plugin libraries that builds may use, each by its digest.")
+    ] = None
     builder: Annotated[
         str,
         Field(

@@ -9,6 +9,7 @@ from typing import TypeVar
 from app.builds.bus import Bus
 from app.builds.live import Live
 from app.builds.metrics import Metrics
+from app.builds.plugins import Plugins
 from app.db.session import Database
 from app.settings import Settings
 from app.store.base import Store
@@ -37,6 +38,7 @@ class Parts:
     bus: Bus = field(default_factory=Bus)
     live: Live = field(default_factory=Live)
     metrics: Metrics = field(default_factory=Metrics)
+    plugins: Plugins = field(default_factory=Plugins)
     now: Callable[[], datetime] = utc_now
 
 

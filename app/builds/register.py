@@ -30,6 +30,7 @@ def register(parts: Parts, worker: str, probed: Probed, device: Device | None = 
     table = capabilities_of(
         probed.builder, supported, probed.default_optimization_level, probed.max_optimization_level, MAX_OPSET
     )
+    table = table.model_copy(update={"plugins": parts.plugins.digests})
     at = parts.now()
     with parts.database.write() as tx:
         target_id = targets.see_target(tx, new_id("tgt"), _fingerprint(target), target, table, at)

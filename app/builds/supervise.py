@@ -19,6 +19,7 @@ from app.builds.layout import lay_out
 from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
 from app.builds.parts import Parts, in_thread
+from app.builds.plugins import PluginUnusable
 from app.builds.publish import make_manifest, publish, whole_engine
 from app.builds.recover import recover
 from app.db import builds, models, targets
@@ -165,16 +166,20 @@ class Supervisor:
             await persistently(self._parts, lambda: conclusion.fail(refusal))
             return
         try:
-            folder, words, live.history = await in_thread(lambda: self._prepare(row))
+            folder, plugins, words, live.history = await in_thread(lambda: self._prepare(row))
         except (StoreFull, StoreUnusable, FileNotFoundError) as error:
             why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
             await persistently(self._parts, lambda: conclusion.fail(why))
+            return
+        except PluginUnusable as unusable:
+            bad = failure("plugin_unusable", str(unusable), stage="prepare", plugin=unusable.name)
+            await persistently(self._parts, lambda: conclusion.fail(bad))
             return
         attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after, self._device)
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
-            await self._end(row, attempt, conclusion, await attempt.run(_request(row)), folder)
+            await self._end(row, attempt, conclusion, await attempt.run(_request(row, plugins)), folder)
         finally:
             self._attempts.pop(row.id, None)
             if attempt.leftover:
@@ -199,7 +204,7 @@ class Supervisor:
         else:
             await persistently(self._parts, lambda: conclusion.halt("between_stages"))
 
-    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None]:
+    def _prepare(self, row: BuildRow) -> tuple[Path, list[dict[str, Any]], NativeLog, History | None]:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
         with self._parts.database.read() as tx:
@@ -208,13 +213,14 @@ class Supervisor:
         folder = store.scratch(row.id)
         try:
             lay_out(store, model, folder)
+            plugins = self._parts.plugins.lay_out(row.spec_effective.get("plugins"), folder)
         except BaseException:
             store.discard(folder)
             raise
         folders = (folder, settings.data_dir.resolve(), settings.data_dir)
         words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
         with self._parts.database.read() as tx:
-            return folder, words, history_of(tx, row)
+            return folder, plugins, words, history_of(tx, row)
 
     async def _end(
         self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, outcome: Outcome, folder: Path
@@ -297,7 +303,7 @@ class Supervisor:
             recover(self._parts)
 
 
-def _request(row: BuildRow) -> BuildRequest:
+def _request(row: BuildRow, plugins: list[dict[str, Any]]) -> BuildRequest:
     spec, target = row.spec_effective, row.target
     return BuildRequest(
         builder=target["builder"],
@@ -307,4 +313,5 @@ def _request(row: BuildRow) -> BuildRequest:
         optimization_level=spec["optimization_level"],
         workspace_bytes=spec["workspace_bytes"],
         compute_capabilities=target["compute_capabilities"] if target["gpu"] is None else [],
+        plugins=plugins,
     )

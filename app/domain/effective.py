@@ -1,6 +1,6 @@
 """From what is asked for to what is built."""
 
-from trtforge.contract.spec import BuildSpec, EffectiveSpec
+from trtforge.contract.spec import BuildSpec, EffectiveSpec, Plugin
 from trtforge.contract.target import Capabilities
 
 
@@ -15,4 +15,11 @@ def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
         precision=defaults.precision if spec.precision is None else spec.precision,
         optimization_level=defaults.optimization_level if spec.optimization_level is None else spec.optimization_level,
         workspace_bytes=defaults.workspace_bytes if spec.workspace_bytes is None else spec.workspace_bytes,
+        plugins=_plugins(spec, capabilities),
     )
+
+
+def _plugins(spec: BuildSpec, capabilities: Capabilities) -> tuple[Plugin, ...] | None:
+    """Their order and how often they are named mean nothing."""
+    names = sorted(set(spec.plugins))
+    return tuple(Plugin(name=name, digest=capabilities.plugins.get(name)) for name in names) or None

@@ -11,7 +11,7 @@ def check_options(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
 
     The builder clamps an optimization level silently, so nothing out of range may ever reach it.
     """
-    return [*_precision(spec, capabilities), *_numbers(spec, capabilities)]
+    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_plugins(spec, capabilities)]
 
 
 def _precision(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
@@ -30,6 +30,14 @@ def _numbers(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
             message = f"{option} is {asked}{unit}; the builder takes {low} to {high}."
             found.append(_unsupported(option, message, f"Take a value from {low} to {high}{unit}, or leave it out."))
     return found
+
+
+def _plugins(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
+    can = ", ".join(sorted(capabilities.plugins)) or "none"
+    return [
+        trouble("plugin_unknown", f"No approved library is called {name!r}.", f"Approved here: {can}.", plugin=name)
+        for name in sorted(set(spec.plugins) - capabilities.plugins.keys())
+    ]
 
 
 def _unsupported(option: str, message: str, remedy: str) -> Trouble:

@@ -13,6 +13,7 @@ from app.intake.doctor import examine as ask_doctor
 from app.intake.unfit import Finding, finding
 from app.worker.messages import Examined, Failed, PreflightRequest
 from app.worker.native_log import NativeLog, logger_for
+from app.worker.plugins import Unusable, load
 from app.worker.scrub import Scrubber
 from app.worker.verdict import parse_failure
 
@@ -22,9 +23,7 @@ DOCTOR_S = 3.0  # seconds that the doctor may take before a build
 def examine(request: PreflightRequest, stop: threading.Event, scrub: Scrubber) -> Examined:
     """Return everything that is wrong, the shapes' problems first."""
     report = consult(request.model, request.profiles, request.doctor_s, stop, scrub)
-    return Examined(
-        [*report.problems, *_verdict(request.builder, request.model, scrub)], report.warnings, report.profiles
-    )
+    return Examined([*report.problems, *_verdict(request, scrub)], report.warnings, report.profiles)
 
 
 def consult(
@@ -40,15 +39,20 @@ def consult(
         return Report(profiles=profiles)
 
 
-def _verdict(builder: str, model: str, scrub: Scrubber) -> list[Finding]:
-    trt = importlib.import_module(builder)
+def _verdict(request: PreflightRequest, scrub: Scrubber) -> list[Finding]:
+    trt = importlib.import_module(request.builder)
     log = NativeLog(lambda _: None, scrub)
     logger = logger_for(trt, log)
-    network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    builder = trt.Builder(logger)
+    try:
+        load(trt, request.plugins)
+    except Unusable as unusable:
+        return [finding("plugin_unusable", str(unusable), plugin=unusable.plugin)]
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
-    if parser.parse_from_file(model) and not parser.num_errors:
+    if parser.parse_from_file(request.model) and not parser.num_errors:
         return []
-    return _findings(parse_failure(parser, model, log.first_error, scrub))
+    return _findings(parse_failure(parser, request.model, log.first_error, scrub))
 
 
 def _findings(failed: Failed) -> list[Finding]:

@@ -18,6 +18,7 @@ class BuildRequest:
     optimization_level: int
     workspace_bytes: int
     compute_capabilities: list[str]  # "8.9"; empty: the device's own
+    plugins: list[dict[str, Any]] = field(default_factory=list)  # as `app.worker.plugins` loads them
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class PreflightRequest:
     profiles: list[dict[str, dict[str, Any]]]
     cpu_s: int
     doctor_s: float  # seconds for the shape doctor
+    plugins: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Built:
     weights_bytes: int | None
     activation_bytes: int | None
     scratch_bytes: int | None
+    plugins: list[dict[str, Any]] = field(default_factory=list)  # name, digest, and the creators each has brought
     type: Literal["built"] = "built"
 
 

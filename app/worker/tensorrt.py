@@ -12,6 +12,7 @@ from typing import Any
 from app.worker.messages import BuildRequest, Built, Failed, Log, Probed, Stage, Stopped
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
+from app.worker.plugins import Unusable, load
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.verdict import build_failure, parse_failure
@@ -42,6 +43,7 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
         trt = importlib.import_module(request.builder)
         log = NativeLog(phases.say, scrub)
         builder = trt.Builder(logger := logger_for(trt, log))
+        plugins = load(trt, request.plugins)
         _unless_stopped(stop)
         phases.say(Stage("parse"))
         network, _parser = _parse(
@@ -59,9 +61,12 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
             weights_bytes=log.figure("Total Weights Memory"),
             activation_bytes=log.figure("Total Activation Memory"),
             scratch_bytes=log.figure("Max Scratch Memory"),
+            plugins=plugins,
         )
     except Ends as end:
         return end.outcome
+    except Unusable as unusable:
+        return Failed("plugin_unusable", str(unusable), log.first_error, where={"plugin": unusable.plugin})
 
 
 def probe(name: str) -> Probed:

@@ -29,6 +29,9 @@ class ShapeRange(Asked):
 OptimizationProfile = dict[str, ShapeRange]
 
 
+PluginName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_.-]+$")]
+
+
 class BuildSpec(Asked):
     """What is asked for. What is left out is filled from the target's constant defaults."""
 
@@ -36,6 +39,14 @@ class BuildSpec(Asked):
     precision: str | None = None
     optimization_level: Annotated[int, Field(strict=True)] | None = None
     workspace_bytes: Annotated[int, Field(strict=True)] | None = None
+    plugins: Annotated[tuple[PluginName, ...], Field(max_length=32)] = ()  # names on the operator's list
+
+
+class Plugin(Wire):
+    """A library that the operator approved. The digest makes it part of the key: another library, another engine."""
+
+    name: str
+    digest: str | None  # None: no library of this name is approved, so no engine can have been built with it
 
 
 class EffectiveSpec(Wire):
@@ -45,6 +56,7 @@ class EffectiveSpec(Wire):
     precision: str
     optimization_level: int
     workspace_bytes: int
+    plugins: tuple[Plugin, ...] | None = None  # ascending by name; None: none, and not in the key
 
 
 class FallbackStep(Asked):

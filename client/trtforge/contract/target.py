@@ -57,6 +57,7 @@ class Capabilities(Wire):
     timing_cache: bool
     portable: bool
     defaults: SpecDefaults
+    plugins: dict[str, str] = {}  # libraries that the operator approved: name → digest
 
 
 class WorkerGpu(Wire):
