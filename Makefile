@@ -31,7 +31,7 @@ image: .venv/.test
 	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest --timeout 1200 tests/deploy/test_image.py
 
 soak: .venv/.test
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak && $(BIN)/python -m benchmarks --only uploads --only big_model
 
 fuzz: .venv/.test
 	$(BIN)/python -m benchmarks.fuzz
@@ -47,9 +47,15 @@ corpus: .venv/.test
 	$(PIP) --no-deps --no-build-isolation -e client -e .
 	touch $@
 
-.venv/.test: .venv/.service requirements-test.lock tests/models.lock
+.venv/.test: .venv/.service requirements-test.lock tests/models.lock .venv/bindings-10 .venv/bindings-11
 	$(PIP) --require-hashes -r requirements-test.lock
 	$(PIP) --require-hashes --no-deps -r tests/models.lock
+	touch $@
+
+# TensorRT's own Python bindings, each in a folder of its own: both are called `tensorrt_bindings`.
+.venv/bindings-%: tests/bindings-%.lock .venv/.service
+	rm -rf $@
+	$(PIP) --require-hashes --no-deps --target $@ -r $<
 	touch $@
 
 # Versions and hashes of everything, for every supported Python; no host is named.
@@ -58,6 +64,8 @@ lock: .venv/.test
 	$(UV) --no-emit-package trtforge --extra build pyproject.toml -o requirements.lock
 	$(UV) --no-emit-package trtforge --extra build --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 	$(UV) --no-deps tests/models.in -o tests/models.lock
+	$(UV) --no-deps tests/bindings-10.in -o tests/bindings-10.lock
+	$(UV) --no-deps tests/bindings-11.in -o tests/bindings-11.lock
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -76,6 +76,16 @@ class Settings(BaseSettings):
             description="What a build does while other processes compute on its GPU: `no` (it is built), `wait`, `refuse`.",
         ),
     ] = "no"
+    timing_cache: Annotated[
+        str,
+        Field(
+            pattern="^(update|pinned|off)$",
+            description="What GPU builds do with timings of kernels: use and add, use only these (to build the same again), or nothing.",
+        ),
+    ] = "update"
+    timing_cache_dir: Annotated[
+        Path | None, Field(description="Folder of the timing caches; in the data folder when left out.")
+    ] = None
     slots: Annotated[
         int,
         Field(
@@ -134,6 +144,10 @@ class Settings(BaseSettings):
         if self.database_url:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.data_dir.resolve() / 'trtforge.db'}"
+
+    @property
+    def timing_caches(self) -> Path:
+        return (self.timing_cache_dir or self.data_dir / "timing_caches").resolve()
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe. Raises `NotReady` with the fix."""

@@ -17,6 +17,9 @@ NAMES = (
     "nginx",
     "upload",
     "estimate",
+    "preflight",
+    "big_model",
+    "uploads",
 )
 
 

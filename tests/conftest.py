@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from tests.nvml.script import Script, compiled
+from tests.worker.bindings import bindings
 
 TLS = False  # nothing here speaks it, and reading the certificates costs each client more than its requests
 START = 60.0  # seconds a server may take to become ready on a busy machine
@@ -175,6 +176,12 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         if server.process and server.process.poll() is None:
             server.process.kill()
             server.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def tensorrt_11(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which `import tensorrt` gives the real Python API of TensorRT 11.4."""
+    return bindings("11", tmp_path_factory.mktemp("tensorrt-11"))
 
 
 @pytest.fixture

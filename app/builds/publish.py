@@ -113,6 +113,7 @@ def make_manifest(
         plugins=tuple(built.plugins),
         precision=Precision(requested=spec.precision, achieved=built.layers_by_dtype),
         warnings=tuple(warnings),
+        timing_cache=built.timing_cache,
         device=device,
         verified="bytes",
         build=ManifestBuild(id=build.id, attempts=build.attempt, service_version=app.__version__),

@@ -27,9 +27,8 @@ def register(parts: Parts, worker: str, probed: Probed, device: Device | None = 
     device = device or processors(parts.settings.slots)
     target = target_of(probed, device.gpu)
     supported = tuple(probed.compute_capabilities) or target.compute_capabilities
-    table = capabilities_of(
-        probed.builder, supported, probed.default_optimization_level, probed.max_optimization_level, MAX_OPSET
-    )
+    levels = probed.default_optimization_level, probed.max_optimization_level
+    table = capabilities_of(probed.builder, supported, *levels, MAX_OPSET, probed.options)
     table = table.model_copy(update={"plugins": parts.plugins.digests})
     at = parts.now()
     with parts.database.write() as tx:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import structlog
 
 from app.builds import stopping
-from app.builds.attempt import MODEL, PLAN, UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
+from app.builds.attempt import PLAN, UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
 from app.builds.bus import QUEUE, woken
 from app.builds.claim import Claimed, Claims
 from app.builds.conclude import Conclusion, persistently
@@ -18,6 +19,7 @@ from app.builds.history import history_of
 from app.builds.layout import lay_out
 from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
+from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
 from app.builds.plugins import PluginUnusable
 from app.builds.publish import make_manifest, publish, whole_engine
@@ -166,7 +168,7 @@ class Supervisor:
             await persistently(self._parts, lambda: conclusion.fail(refusal))
             return
         try:
-            folder, plugins, words, live.history = await in_thread(lambda: self._prepare(row))
+            folder, words, live.history, request = await in_thread(lambda: self._prepare(row))
         except (StoreFull, StoreUnusable, FileNotFoundError) as error:
             why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
             await persistently(self._parts, lambda: conclusion.fail(why))
@@ -179,7 +181,7 @@ class Supervisor:
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
-            await self._end(row, attempt, conclusion, await attempt.run(_request(row, plugins)), folder)
+            await self._end(row, attempt, conclusion, await attempt.run(request), folder)
         finally:
             self._attempts.pop(row.id, None)
             if attempt.leftover:
@@ -204,7 +206,7 @@ class Supervisor:
         else:
             await persistently(self._parts, lambda: conclusion.halt("between_stages"))
 
-    def _prepare(self, row: BuildRow) -> tuple[Path, list[dict[str, Any]], NativeLog, History | None]:
+    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None, BuildRequest]:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
         with self._parts.database.read() as tx:
@@ -213,14 +215,15 @@ class Supervisor:
         folder = store.scratch(row.id)
         try:
             lay_out(store, model, folder)
-            plugins = self._parts.plugins.lay_out(row.spec_effective.get("plugins"), folder)
+            request = order_for(row, settings, folder)
+            request = replace(request, plugins=self._parts.plugins.lay_out(row.spec_effective.get("plugins"), folder))
         except BaseException:
             store.discard(folder)
             raise
         folders = (folder, settings.data_dir.resolve(), settings.data_dir)
         words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
         with self._parts.database.read() as tx:
-            return folder, plugins, words, history_of(tx, row)
+            return folder, words, history_of(tx, row), request
 
     async def _end(
         self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, outcome: Outcome, folder: Path
@@ -301,17 +304,3 @@ class Supervisor:
                 stopping.stall(self._parts, build_id, live.idle_s)
         if self._tends:
             recover(self._parts)
-
-
-def _request(row: BuildRow, plugins: list[dict[str, Any]]) -> BuildRequest:
-    spec, target = row.spec_effective, row.target
-    return BuildRequest(
-        builder=target["builder"],
-        model=MODEL,
-        plan=PLAN,
-        profiles=spec["profiles"],
-        optimization_level=spec["optimization_level"],
-        workspace_bytes=spec["workspace_bytes"],
-        compute_capabilities=target["compute_capabilities"] if target["gpu"] is None else [],
-        plugins=plugins,
-    )

@@ -1,7 +1,9 @@
 """From what is asked for to what is built."""
 
+from typing import Any
+
 from trtforge.contract.spec import BuildSpec, EffectiveSpec, Plugin
-from trtforge.contract.target import Capabilities
+from trtforge.contract.target import Capabilities, Option
 
 
 def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
@@ -16,6 +18,7 @@ def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
         optimization_level=defaults.optimization_level if spec.optimization_level is None else spec.optimization_level,
         workspace_bytes=defaults.workspace_bytes if spec.workspace_bytes is None else spec.workspace_bytes,
         plugins=_plugins(spec, capabilities),
+        **{name: _value(getattr(spec, name), option) for name, option in capabilities.options.items()},
     )
 
 
@@ -23,3 +26,9 @@ def _plugins(spec: BuildSpec, capabilities: Capabilities) -> tuple[Plugin, ...] 
     """Their order and how often they are named mean nothing."""
     names = sorted(set(spec.plugins))
     return tuple(Plugin(name=name, digest=capabilities.plugins.get(name)) for name in names) or None
+
+
+def _value(asked: Any, option: Option) -> Any:
+    """What is asked for, canonically: the order of several choices means nothing."""
+    value: Any = option.default if asked is None else asked
+    return tuple(sorted(set(value))) if option.several else value

@@ -15,7 +15,7 @@ from app.worker.messages import Examined, Failed, PreflightRequest
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.plugins import Unusable, load
 from app.worker.scrub import Scrubber
-from app.worker.verdict import parse_failure
+from app.worker.verdict import parse_failure, values_missing
 
 DOCTOR_S = 3.0  # seconds that the doctor may take before a build
 
@@ -50,9 +50,10 @@ def _verdict(request: PreflightRequest, scrub: Scrubber) -> list[Finding]:
         return [finding("plugin_unusable", str(unusable), plugin=unusable.plugin)]
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
-    if parser.parse_from_file(request.model) and not parser.num_errors:
-        return []
-    return _findings(parse_failure(parser, request.model, log.first_error, scrub))
+    if not parser.parse_from_file(request.model) or parser.num_errors:
+        return _findings(parse_failure(parser, request.model, log.first_error, scrub))
+    missing = values_missing(network, request.profiles)
+    return [finding(missing.code, missing.message, **missing.where)] if missing else []
 
 
 def _findings(failed: Failed) -> list[Finding]:

@@ -18,6 +18,9 @@ class BuildRequest:
     optimization_level: int
     workspace_bytes: int
     compute_capabilities: list[str]  # "8.9"; empty: the device's own
+    options: dict[str, Any] = field(default_factory=dict)  # of the full builder, by their name in the build spec
+    timing_cache: str | None = None  # its file
+    timing_cache_pinned: bool = False  # it is all that may be used, and stays as it is
     plugins: list[dict[str, Any]] = field(default_factory=list)  # as `app.worker.plugins` loads them
 
 
@@ -109,6 +112,7 @@ class Built:
     weights_bytes: int | None
     activation_bytes: int | None
     scratch_bytes: int | None
+    timing_cache: dict[str, Any] | None = None  # as in the manifest
     plugins: list[dict[str, Any]] = field(default_factory=list)  # name, digest, and the creators each has brought
     type: Literal["built"] = "built"
 
@@ -175,6 +179,7 @@ class Probed:
     driver: str | None
     cuda: str | None
     landlock: int  # ABI that shuts in children who read models; 0: the kernel has none, only limits hold them
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # that it was seen to take: fields of `Option`
     type: Literal["probed"] = "probed"
 
 

@@ -2,11 +2,25 @@
 
 from typing import Any
 
-from app.worker.messages import Failed
+from app.worker.messages import Failed, Stopped
 from app.worker.native_log import without_noise
 from app.worker.scrub import Scrubber
 
 MOST = 100  # nodes and errors that are listed
+
+
+class Ends(Exception):
+    """The build is over before there is a plan."""
+
+    def __init__(self, outcome: Failed | Stopped) -> None:
+        self.outcome = outcome
+
+
+def same(option: str, asked: Any, got: Any) -> None:
+    """A builder that takes another value than the engine key says would build another engine under that key."""
+    if asked != got:
+        where = {"option": option, "asked": asked, "got": got}
+        raise Ends(Failed("option_unsupported", f"The builder made {got} of {option} = {asked}.", where=where))
 
 
 def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) -> Failed:
@@ -31,8 +45,20 @@ def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) 
     return Failed(code, message, native, {"nodes": nodes})
 
 
+def values_missing(network: Any, profiles: list[dict[str, dict[str, Any]]]) -> Failed | None:
+    """Say which inputs the builder takes values of, whatever the graph looked like before, and no profile gives any."""
+    inputs = [network.get_input(i) for i in range(network.num_inputs)]
+    needed = [tensor.name for tensor in inputs if tensor.is_shape_tensor]
+    for number, ranges in enumerate(profiles or ([{}] if needed else [])):
+        if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
+            message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
+            return Failed("shape_values_required", message, where={"profile": number, "input": missing[0]})
+    return None
+
+
 # Words of the builder's error → what they mean. Only what it says itself; all else stays `builder_error`.
 _BUILD_ERRORS = (
+    ("Cannot compile for target(s)", "target_unsupported"),
     ("MyelinCheckException", "compiler_failed"),
     ("Error Code 1: Myelin", "compiler_failed"),
     ("has no runners that implement it", "kernel_missing"),

@@ -45,6 +45,16 @@ class SpecDefaults(Wire):
     workspace_bytes: int
 
 
+class Option(Wire):
+    """What may be asked for of an option that only some builders have, and what is taken when nothing is."""
+
+    choices: tuple[str | bool, ...] = ()
+    several: bool = False  # any number of the choices
+    range: tuple[int, int] | None = None  # of a number, which is a power of two where `power_of_two`
+    power_of_two: bool = False
+    default: bool | str | tuple[str, ...] | None = None  # None: the builder's own, which follows from the GPU model
+
+
 class Capabilities(Wire):
     """What the builder on a target can do; probed once at start, decides defaults and refusals."""
 
@@ -57,6 +67,7 @@ class Capabilities(Wire):
     timing_cache: bool
     portable: bool
     defaults: SpecDefaults
+    options: dict[str, Option] = {}  # by the field of the build spec; what is not here the builder does not do
     plugins: dict[str, str] = {}  # libraries that the operator approved: name → digest
 
 

@@ -92,6 +92,14 @@ BUILDS = (
         True,
     ),
     Code(
+        "timing_cache_unusable",
+        None,
+        "The timing cache is pinned, and this build cannot use it.",
+        "Put the cache that was pinned back in its place, or let builds update it.",
+        "operator",
+        True,
+    ),
+    Code(
         "builder_stalled",
         None,
         "Nobody waits any longer: the builder did nothing for longer than `stall_timeout_s`.",
