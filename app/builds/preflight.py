@@ -53,7 +53,9 @@ def _look(parts: Parts, digest: str, asked: PreflightAsk) -> tuple[Model, KnownT
 
 async def _examine(parts: Parts, model: Model, known: KnownTarget, spec: BuildSpec) -> Examined:
     seconds = parts.settings.inspect_timeout_s
-    approved = tuple(name for name in spec.plugins if name in known.capabilities.plugins)  # the others are refused
+    approved = tuple(
+        name for name in spec.plugins or () if name in known.capabilities.plugins
+    )  # the others are refused
     said = effective(spec.model_copy(update={"plugins": approved}), known.capabilities).model_dump(mode="json")
     folder = await in_thread(lambda: parts.store.scratch("preflight"))
     try:

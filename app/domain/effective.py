@@ -24,7 +24,7 @@ def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
 
 def _plugins(spec: BuildSpec, capabilities: Capabilities) -> tuple[Plugin, ...] | None:
     """Their order and how often they are named mean nothing."""
-    names = sorted(set(spec.plugins))
+    names = sorted(set(spec.plugins or ()))
     return tuple(Plugin(name=name, digest=capabilities.plugins.get(name)) for name in names) or None
 
 

@@ -43,7 +43,7 @@ def _plugins(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
     can = ", ".join(sorted(capabilities.plugins)) or "none"
     return [
         trouble("plugin_unknown", f"No approved library is called {name!r}.", f"Approved here: {can}.", plugin=name)
-        for name in sorted(set(spec.plugins) - capabilities.plugins.keys())
+        for name in sorted(set(spec.plugins or ()) - capabilities.plugins.keys())
     ]
 
 

@@ -54,7 +54,7 @@ class BuildSpec(FullOptions, Asked):
     precision: str | None = None
     optimization_level: Annotated[int, Field(strict=True)] | None = None
     workspace_bytes: Annotated[int, Field(strict=True)] | None = None
-    plugins: Annotated[tuple[PluginName, ...], Field(max_length=32)] = ()  # names on the operator's list
+    plugins: Annotated[tuple[PluginName, ...], Field(max_length=32)] | None = None  # names on the operator's list
 
 
 class Plugin(Wire):
