@@ -28,7 +28,7 @@ docs: .venv/.test
 
 # The steps of the Dockerfile in an empty folder, with packages from the registry; make test does it with those here.
 image: .venv/.test
-	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest tests/deploy/test_image.py
+	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest --timeout 1200 tests/deploy/test_image.py
 
 soak: .venv/.test
 	$(BIN)/python -m benchmarks.soak && $(BIN)/python -m benchmarks --only uploads --only big_model

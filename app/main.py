@@ -38,6 +38,7 @@ from app.builds.feed import Feeds
 from app.builds.gc import Collector
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
+from app.builds.plugins import Plugins
 from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
@@ -72,6 +73,7 @@ class Running:
             settings,
             Database(settings.url),
             LocalStore(settings.data_dir / "store"),
+            plugins=Plugins.read(settings.plugins),
             now=now,
             signer=signer_of(settings),
         )

@@ -53,6 +53,9 @@ class Settings(BaseSettings):
     prebuild: Annotated[
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
+    plugins: Annotated[
+        Path | None, Field(description="List (YAML) of the plugin libraries that builds may use, each by its digest.")
+    ] = None
     signing_key: Annotated[
         SecretStr | None,
         Field(description="Private Ed25519 key (PEM) that signs engines; `trtforge key create` makes one."),

@@ -9,6 +9,7 @@ from typing import TypeVar
 from app.builds.bus import Bus
 from app.builds.live import Live
 from app.builds.metrics import Metrics
+from app.builds.plugins import Plugins
 from app.builds.sending import Sending, Wanted
 from app.db.session import Database
 from app.settings import Settings
@@ -41,6 +42,7 @@ class Parts:
     sending: Sending = field(default_factory=Sending)
     wanted: Wanted = field(default_factory=Wanted)
     metrics: Metrics = field(default_factory=Metrics)
+    plugins: Plugins = field(default_factory=Plugins)
     now: Callable[[], datetime] = utc_now
     signer: Signer | None = None
 

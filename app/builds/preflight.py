@@ -5,6 +5,7 @@ from math import ceil
 
 from app.builds.layout import GRAPH, is_here, lay_out
 from app.builds.parts import Parts, in_thread
+from app.builds.plugins import PluginUnusable
 from app.db import models, targets
 from app.domain.effective import effective
 from app.domain.targets import choose
@@ -12,6 +13,7 @@ from app.errors import Refused
 from app.intake.checks import profile_template, trtexec_flags
 from app.intake.options import check_options
 from app.intake.profiles import check_profiles
+from app.intake.unfit import finding
 from app.worker import preflight as worker
 from app.worker.messages import Examined, PreflightRequest
 from trtforge.contract.models import Model, Preflight, PreflightAsk
@@ -51,16 +53,17 @@ def _look(parts: Parts, digest: str, asked: PreflightAsk) -> tuple[Model, KnownT
 
 async def _examine(parts: Parts, model: Model, known: KnownTarget, spec: BuildSpec) -> Examined:
     seconds = parts.settings.inspect_timeout_s
-    request = PreflightRequest(
-        builder=known.target.builder,
-        model=GRAPH,
-        profiles=effective(spec, known.capabilities).model_dump(mode="json")["profiles"],
-        cpu_s=ceil(seconds),
-        doctor_s=DOCTOR_S,
-    )
+    approved = tuple(
+        name for name in spec.plugins or () if name in known.capabilities.plugins
+    )  # the others are refused
+    said = effective(spec.model_copy(update={"plugins": approved}), known.capabilities).model_dump(mode="json")
     folder = await in_thread(lambda: parts.store.scratch("preflight"))
     try:
         await in_thread(lambda: lay_out(parts.store, model, folder))
+        plugins = await in_thread(lambda: parts.plugins.lay_out(said["plugins"], folder))
+        request = PreflightRequest(known.target.builder, GRAPH, said["profiles"], ceil(seconds), DOCTOR_S, plugins)
         return await worker.preflight(request, folder, seconds)
+    except PluginUnusable as unusable:
+        return Examined([finding("plugin_unusable", str(unusable), plugin=unusable.name)], [], said["profiles"])
     finally:
         await in_thread(lambda: parts.store.discard(folder))

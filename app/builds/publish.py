@@ -118,6 +118,7 @@ def make_manifest(
             activation_bytes=built.activation_bytes,
             scratch_bytes=built.scratch_bytes,
         ),
+        plugins=tuple(built.plugins),
         precision=Precision(requested=spec.precision, achieved=built.layers_by_dtype),
         warnings=tuple(warnings),
         timing_cache=built.timing_cache,

@@ -29,6 +29,7 @@ def register(parts: Parts, worker: str, probed: Probed, device: Device | None = 
     supported = tuple(probed.compute_capabilities) or target.compute_capabilities
     levels = probed.default_optimization_level, probed.max_optimization_level
     table = capabilities_of(probed.builder, supported, *levels, MAX_OPSET, probed.options)
+    table = table.model_copy(update={"plugins": parts.plugins.digests})
     at = parts.now()
     with parts.database.write() as tx:
         target_id = targets.see_target(tx, new_id("tgt"), _fingerprint(target), target, table, at)

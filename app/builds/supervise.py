@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,6 +21,7 @@ from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
 from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
+from app.builds.plugins import PluginUnusable
 from app.builds.publish import make_manifest, publish, whole_engine
 from app.builds.rebuild import compare_again
 from app.builds.recover import recover
@@ -173,6 +175,10 @@ class Supervisor:
             why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
             await persistently(self._parts, lambda: conclusion.fail(why))
             return
+        except PluginUnusable as unusable:
+            bad = failure("plugin_unusable", str(unusable), stage="prepare", plugin=unusable.name)
+            await persistently(self._parts, lambda: conclusion.fail(bad))
+            return
         attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after, self._device)
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
@@ -213,6 +219,7 @@ class Supervisor:
         try:
             lay_out(store, model, folder)
             request = order_for(row, settings, folder)
+            request = replace(request, plugins=self._parts.plugins.lay_out(row.spec_effective.get("plugins"), folder))
         except BaseException:
             store.discard(folder)
             raise

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trtforge.contract.spec import BuildSpec, EffectiveSpec
+from trtforge.contract.spec import BuildSpec, EffectiveSpec, Plugin
 from trtforge.contract.target import Capabilities, Option
 
 
@@ -17,8 +17,15 @@ def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
         precision=defaults.precision if spec.precision is None else spec.precision,
         optimization_level=defaults.optimization_level if spec.optimization_level is None else spec.optimization_level,
         workspace_bytes=defaults.workspace_bytes if spec.workspace_bytes is None else spec.workspace_bytes,
+        plugins=_plugins(spec, capabilities),
         **{name: _value(getattr(spec, name), option) for name, option in capabilities.options.items()},
     )
+
+
+def _plugins(spec: BuildSpec, capabilities: Capabilities) -> tuple[Plugin, ...] | None:
+    """Their order and how often they are named mean nothing."""
+    names = sorted(set(spec.plugins or ()))
+    return tuple(Plugin(name=name, digest=capabilities.plugins.get(name)) for name in names) or None
 
 
 def _value(asked: Any, option: Option) -> Any:

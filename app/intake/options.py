@@ -13,7 +13,12 @@ def check_options(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
 
     The builder clamps an optimization level silently, so nothing out of range may ever reach it.
     """
-    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_full(spec, capabilities)]
+    return [
+        *_precision(spec, capabilities),
+        *_numbers(spec, capabilities),
+        *_full(spec, capabilities),
+        *_plugins(spec, capabilities),
+    ]
 
 
 def _precision(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
@@ -32,6 +37,14 @@ def _numbers(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
             message = f"{option} is {asked}{unit}; the builder takes {low} to {high}."
             found.append(_unsupported(option, message, f"Take a value from {low} to {high}{unit}, or leave it out."))
     return found
+
+
+def _plugins(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
+    can = ", ".join(sorted(capabilities.plugins)) or "none"
+    return [
+        trouble("plugin_unknown", f"No approved library is called {name!r}.", f"Approved here: {can}.", plugin=name)
+        for name in sorted(set(spec.plugins or ()) - capabilities.plugins.keys())
+    ]
 
 
 def _full(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:

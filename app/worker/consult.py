@@ -13,6 +13,7 @@ from app.intake.doctor import examine as ask_doctor
 from app.intake.unfit import Finding, finding
 from app.worker.messages import Examined, Failed, PreflightRequest
 from app.worker.native_log import NativeLog, logger_for
+from app.worker.plugins import Unusable, load
 from app.worker.scrub import Scrubber
 from app.worker.verdict import parse_failure, values_missing
 
@@ -42,7 +43,12 @@ def _verdict(request: PreflightRequest, scrub: Scrubber) -> list[Finding]:
     trt = importlib.import_module(request.builder)
     log = NativeLog(lambda _: None, scrub)
     logger = logger_for(trt, log)
-    network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    builder = trt.Builder(logger)
+    try:
+        load(trt, request.plugins)
+    except Unusable as unusable:
+        return [finding("plugin_unusable", str(unusable), plugin=unusable.plugin)]
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(request.model) or parser.num_errors:
         return _findings(parse_failure(parser, request.model, log.first_error, scrub))

@@ -21,6 +21,7 @@ class BuildRequest:
     options: dict[str, Any] = field(default_factory=dict)  # of the full builder, by their name in the build spec
     timing_cache: str | None = None  # its file
     timing_cache_pinned: bool = False  # it is all that may be used, and stays as it is
+    plugins: list[dict[str, Any]] = field(default_factory=list)  # as `app.worker.plugins` loads them
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class PreflightRequest:
     profiles: list[dict[str, dict[str, Any]]]
     cpu_s: int
     doctor_s: float  # seconds for the shape doctor
+    plugins: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class Built:
     activation_bytes: int | None
     scratch_bytes: int | None
     timing_cache: dict[str, Any] | None = None  # as in the manifest
+    plugins: list[dict[str, Any]] = field(default_factory=list)  # name, digest, and the creators each has brought
     type: Literal["built"] = "built"
 
 

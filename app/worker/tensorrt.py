@@ -13,6 +13,7 @@ from app.worker.messages import BuildRequest, Built, Failed, Log, Probed, Stage,
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.options import offered, set_options
+from app.worker.plugins import Unusable, load
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.timing_cache import TimingCache
@@ -37,6 +38,7 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
         trt = importlib.import_module(request.builder)
         log = NativeLog(phases.say, scrub)
         builder = trt.Builder(logger := logger_for(trt, log))
+        plugins = load(trt, request.plugins)
         _unless_stopped(stop)
         phases.say(Stage("parse"))
         network, _parser = _parse(
@@ -56,9 +58,12 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
             activation_bytes=log.figure("Total Activation Memory"),
             scratch_bytes=log.figure("Max Scratch Memory"),
             timing_cache=timings.figures(),
+            plugins=plugins,
         )
     except Ends as end:
         return end.outcome
+    except Unusable as unusable:
+        return Failed("plugin_unusable", str(unusable), log.first_error, where={"plugin": unusable.plugin})
 
 
 def probe(name: str) -> Probed:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.key import KEY_SCHEMA, engine_key
-from trtforge.contract.spec import EffectiveSpec, ShapeRange
+from trtforge.contract.spec import EffectiveSpec, Plugin, ShapeRange
 from trtforge.contract.target import Target
 
 MODEL = "sha256:" + "ab" * 32
@@ -36,6 +36,7 @@ OTHER_SPEC: dict[str, Any] = {
     "precision": "fp16",
     "optimization_level": 4,
     "workspace_bytes": 1 << 31,
+    "plugins": (Plugin(name="p", digest="sha256:" + "ef" * 32),),
     "hardware_compatibility": "ampere_plus",
     "version_compatible": True,
     "refit": "all",

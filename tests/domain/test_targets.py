@@ -139,6 +139,9 @@ def test_the_effective_spec_is_the_wish_with_constant_defaults():
     profile = {"x": ShapeRange(min=(1,), opt=(1,), max=(2,))}
     asked = BuildSpec(profiles=(profile,), precision="fp16", optimization_level=0, workspace_bytes=5)
     assert effective(asked, RTX.capabilities).model_dump() == asked.model_dump()
+    able = RTX.capabilities.model_copy(update={"plugins": {"a": "sha256:a", "b": "sha256:b"}})
+    twice = effective(asked.model_copy(update={"plugins": ("b", "a", "b")}), able).plugins or ()
+    assert [(plugin.name, plugin.digest) for plugin in twice] == [("a", "sha256:a"), ("b", "sha256:b")]
 
 
 def test_every_field_of_a_build_spec_reaches_the_effective_spec():

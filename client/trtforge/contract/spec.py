@@ -29,6 +29,9 @@ class ShapeRange(Asked):
 OptimizationProfile = dict[str, ShapeRange]
 
 
+PluginName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_.-]+$")]
+
+
 class FullOptions(BaseModel):
     """What only some builders can do: the capability table of a target lists what may be asked for, under `options`."""
 
@@ -51,6 +54,14 @@ class BuildSpec(FullOptions, Asked):
     precision: str | None = None
     optimization_level: Annotated[int, Field(strict=True)] | None = None
     workspace_bytes: Annotated[int, Field(strict=True)] | None = None
+    plugins: Annotated[tuple[PluginName, ...], Field(max_length=32)] | None = None  # names on the operator's list
+
+
+class Plugin(Wire):
+    """A library that the operator approved. The digest makes it part of the key: another library, another engine."""
+
+    name: str
+    digest: str | None  # None: no library of this name is approved, so no engine can have been built with it
 
 
 class EffectiveSpec(FullOptions, Wire):
@@ -60,6 +71,7 @@ class EffectiveSpec(FullOptions, Wire):
     precision: str
     optimization_level: int
     workspace_bytes: int
+    plugins: tuple[Plugin, ...] | None = None  # ascending by name; None: none, and not in the key
 
 
 class FallbackStep(Asked):

@@ -68,6 +68,7 @@ class Capabilities(Wire):
     portable: bool
     defaults: SpecDefaults
     options: dict[str, Option] = {}  # by the field of the build spec; what is not here the builder does not do
+    plugins: dict[str, str] = {}  # libraries that the operator approved: name → digest
 
 
 class WorkerGpu(Wire):

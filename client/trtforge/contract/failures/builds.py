@@ -76,6 +76,14 @@ BUILDS = (
         True,
     ),
     Code(
+        "plugin_unusable",
+        None,
+        "A plugin library is not the one that was approved, or the builder does not load it.",
+        "Mend the library, or its entry in the list that TRTFORGE_PLUGINS names.",
+        "operator",
+        True,
+    ),
+    Code(
         "builder_unusable",
         None,
         "The builder does not start on this worker.",

@@ -17,6 +17,12 @@ SUBMITS = (
         "The builder on this target does not do that.",
         "Leave the option out or take a value that is listed.",
     ),
+    Code(
+        "plugin_unknown",
+        422,
+        "No plugin library of this name is approved.",
+        "Take one of those that are listed, or ask the operator to approve it.",
+    ),
     Code("target_unknown", 422, "No known target fits.", "Take one of the listed targets, or leave the target out."),
     Code(
         "target_ambiguous",
