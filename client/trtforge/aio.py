@@ -30,6 +30,7 @@ PLAIN = frozenset(
         "cancel",
         "request",
         "withdraw",
+        "ticket",
         "manifest",
         "diff",
         "resolve",
@@ -44,6 +45,8 @@ PLAIN = frozenset(
         "readiness",
     ]
 )
+ADMIN_STREAMS = frozenset({"tokens"})
+ADMIN_PLAIN = frozenset({"create_token", "revoke_token"})
 _END = object()
 
 
@@ -61,6 +64,7 @@ class AsyncClient:
         self._client = Client(url, token, timeout_s, patience_s)
         self._threads = ThreadPoolExecutor(most, "trtforge")
         self.url = self._client.url
+        self.admin = _AsyncAdmin(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,3 +121,17 @@ class AsyncClient:
                 left.set()
 
         return stream
+
+
+class _AsyncAdmin:
+    """`client.admin` beside the loop: names, arguments and errors are those of `Admin`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ADMIN_PLAIN:
+            return self._client._plain(getattr(self._client._client.admin, name))
+        if name in ADMIN_STREAMS:
+            return self._client._stream(getattr(self._client._client.admin, name))
+        raise AttributeError(name)

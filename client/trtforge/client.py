@@ -7,6 +7,7 @@ from typing import Self
 from uuid import uuid4
 
 from trtforge import download, transfer
+from trtforge.admin import Admin
 from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
 from trtforge.contract.compare import EngineDiff
@@ -16,6 +17,7 @@ from trtforge.contract.models import Model, Preflight, PreflightAsk
 from trtforge.contract.names import Name, NameHistory, NamePage, Want
 from trtforge.contract.resolve import Resolve, Resolved
 from trtforge.contract.target import Targets
+from trtforge.contract.tokens import Ticket
 from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.stream import Follower
@@ -38,6 +40,7 @@ class Client:
     ) -> None:
         self._connection = Connection(url, token, timeout_s, patience_s)
         self.url = self._connection.url
+        self.admin = Admin(self._connection)
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +145,10 @@ class Client:
         `after` is the seq of the last stored event already known; None begins with the first.
         """
         return Follower(self._connection, build_id, after).events()
+
+    def ticket(self, build_id: str) -> Ticket:
+        """Return an address of a build's stream for a reader that can send no token, as a browser's EventSource."""
+        return Ticket.model_validate_json(self._connection.insist("POST", f"/v1/builds/{build_id}/ticket").content)
 
     def follow(self, request_id: str) -> Iterator[tuple[str, Event]]:
         """Yield (build id, event) for each build of a request in turn, until the request has ended.

@@ -28,6 +28,7 @@ _OURS = {
     "withdraw": ("trtforge.cli.act:withdraw", "Take back one request; the build goes on while others wait."),
     "ensure": ("trtforge.cli.ensure:ensure", "Have the engine for this machine here; build it first if need be."),
     "fetch": ("trtforge.cli.act:fetch", "Fetch an engine's plan, verified."),
+    "token": ("trtforge.cli.token:token", "Create, list and revoke tokens: who may use the service."),
 }
 
 _EXIT_CODES = """Exit codes: 0 done; 1 the build failed, was cancelled, or its plan could not be kept; 2 wrong usage, or
