@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench soak docs lock clean
+.PHONY: demo test check install serve bench soak fuzz-api docs lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -28,6 +28,9 @@ docs: .venv/.test
 
 soak: .venv/.test
 	$(BIN)/python -m benchmarks.soak
+
+fuzz-api: .venv/.test
+	TRTFORGE_FUZZ_EXAMPLES=300 $(BIN)/python -m pytest -q --timeout 3600 tests/system/test_openapi.py
 
 .venv/.service: requirements.lock pyproject.toml client/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trtforge needs Python 3.11 or newer: make PYTHON=python3.x")'

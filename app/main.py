@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 import app as package
 from app.api import (
     builds,
+    document,
     engines,
     events,
     files,
@@ -26,11 +27,13 @@ from app.api import (
     requests,
     schemas,
     targets,
+    tokens,
 )
 from app.api.lookup import Lookup
 from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
+from app.builds.keyring import Keyring
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
 from app.builds.prebuild import Prebuild
@@ -65,7 +68,8 @@ class Running:
         self.prebuild = Prebuild(self.parts, uploads)
         self.readiness = Readiness(self.parts, self._worker_trouble, lambda: self.prebuild.trouble)
         manifests = Manifests(self.parts)
-        self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild)
+        keyring = Keyring(self.parts)
+        self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild, keyring)
         self._owner: str | None = None  # of the staging folder
         self._worker: str | None = None
         self._supervisor: Supervisor | None = None
@@ -181,6 +185,7 @@ def create_app(settings: Settings) -> FastAPI:
         find,
         keep,
         names,
+        tokens,
         schemas,
         health,
     ):  # most asked first
@@ -192,4 +197,5 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog)
     problems.install(app)
+    document.install(app)
     return app

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.builds.admit import admit
 from app.builds.bus import QUEUE
 from app.builds.decide import Decision, Wanted, decide
 from app.builds.fallback import fall_back, merged
@@ -58,6 +59,7 @@ def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | 
         if done.disposition == "known_failure":
             assert done.build is not None
             fall_back(tx, parts, request, done.build, Failure.model_validate(done.build.failure), at)
+        admit(tx, parts, caller, requests.find(tx, request_id) or request)
         answer = answer_again(tx, parts, request_id)
     if answer.build:
         parts.bus.notify(answer.build.id)
