@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench soak fuzz-api docs lock clean
+.PHONY: demo test check install serve bench soak fuzz fuzz-api corpus docs image lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -26,8 +26,19 @@ bench: .venv/.test
 docs: .venv/.test
 	$(BIN)/python -m tests.readme
 
+# The steps of the Dockerfile in an empty folder, with packages from the registry; make test does it with those here.
+image: .venv/.test
+	IMAGE_FROM_REGISTRY=1 $(BIN)/python -m pytest tests/deploy/test_image.py
+
 soak: .venv/.test
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak && $(BIN)/python -m benchmarks --only uploads --only big_model
+
+fuzz: .venv/.test
+	$(BIN)/python -m benchmarks.fuzz
+
+# The ONNX project's own test models; what is answered already is not asked again until the file is removed.
+corpus: .venv/.test
+	$(BIN)/python -m benchmarks.corpus --results corpus.jsonl
 
 fuzz-api: .venv/.test
 	TRTFORGE_FUZZ_EXAMPLES=300 $(BIN)/python -m pytest -q --timeout 3600 tests/system/test_openapi.py
@@ -39,9 +50,15 @@ fuzz-api: .venv/.test
 	$(PIP) --no-deps --no-build-isolation -e client -e .
 	touch $@
 
-.venv/.test: .venv/.service requirements-test.lock tests/models.lock
+.venv/.test: .venv/.service requirements-test.lock tests/models.lock .venv/bindings-10 .venv/bindings-11
 	$(PIP) --require-hashes -r requirements-test.lock
 	$(PIP) --require-hashes --no-deps -r tests/models.lock
+	touch $@
+
+# TensorRT's own Python bindings, each in a folder of its own: both are called `tensorrt_bindings`.
+.venv/bindings-%: tests/bindings-%.lock .venv/.service
+	rm -rf $@
+	$(PIP) --require-hashes --no-deps --target $@ -r $<
 	touch $@
 
 # Versions and hashes of everything, for every supported Python; no host is named.
@@ -50,6 +67,8 @@ lock: .venv/.test
 	$(UV) --no-emit-package trtforge --extra build pyproject.toml -o requirements.lock
 	$(UV) --no-emit-package trtforge --extra build --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 	$(UV) --no-deps tests/models.in -o tests/models.lock
+	$(UV) --no-deps tests/bindings-10.in -o tests/bindings-10.lock
+	$(UV) --no-deps tests/bindings-11.in -o tests/bindings-11.lock
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

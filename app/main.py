@@ -20,6 +20,7 @@ from app.api import (
     find,
     health,
     keep,
+    metrics,
     middleware,
     models,
     names,
@@ -48,7 +49,9 @@ from app.domain.ids import new_id
 from app.errors import Busy
 from app.settings import Settings
 from app.store.local import LocalStore
-from app.worker.probe import BuilderUnusable, probe
+from app.worker.choice import Choice, choose
+from app.worker.devices import Watch
+from app.worker.probe import BuilderUnusable
 
 PROBE_AGAIN = 5.0  # seconds until a builder that could not report is asked again
 THREADS = 16  # for database and disk: more than cores, because they wait
@@ -64,6 +67,7 @@ class Running:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
         self.feeds = Feeds(self.parts)
+        self._count()
         uploads = Uploads(self.parts)
         self.prebuild = Prebuild(self.parts, uploads)
         self.readiness = Readiness(self.parts, self._worker_trouble, lambda: self.prebuild.trouble)
@@ -71,13 +75,26 @@ class Running:
         keyring = Keyring(self.parts)
         self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild, keyring)
         self._owner: str | None = None  # of the staging folder
-        self._worker: str | None = None
-        self._supervisor: Supervisor | None = None
+        self._watch = Watch()
+        self._supervisors: list[Supervisor] = []
         self._trouble: str | None = "the builder has not reported yet"
         self._loops: list[asyncio.Task[None]] = []
 
+    def _count(self) -> None:
+        """Let the metrics see what only its owners know."""
+        parts = self.parts
+        parts.database.committed = parts.metrics.moved
+        parts.metrics.gauges_of(parts.database)
+        parts.metrics.gauge("trtforge_builds_running", "Builds that run in this process.", lambda: len(parts.live))
+        parts.metrics.gauge("trtforge_streams_open", "Waits and event streams.", lambda: self.feeds.watchers)
+        parts.metrics.gauge("trtforge_store_free_bytes", "Free disk under the store.", parts.store.free_bytes)
+        parts.metrics.gauge("trtforge_ready", "1 when /readyz says 200.", lambda: float(self.readiness.ready))
+
     def _worker_trouble(self) -> str | None:
-        return self._trouble or (self._supervisor.broken if self._supervisor else None)
+        if self._trouble or (broken := next(filter(None, (s.broken for s in self._supervisors)), None)):
+            return self._trouble or broken
+        waits = [supervisor.waits for supervisor in self._supervisors]
+        return "; ".join(dict.fromkeys(why for why in waits if why)) if all(waits) else None
 
     def open(self) -> None:
         """Migrate and take back what an earlier process left. Blocks. Raises `NotReady`, `Busy`, `StoreUnusable`."""
@@ -99,40 +116,45 @@ class Running:
         self.parts.bus.bind(loop)
         await asyncio.to_thread(self.open)
         assert self._owner is not None
-        worker = asyncio.create_task(self._start_worker(self._owner))
-        self._loops = [asyncio.create_task(self.readiness.follow()), worker]
+        worker = asyncio.create_task(self._start_workers(self._owner))
+        lag = asyncio.create_task(self.parts.metrics.watch_loop())
+        self._loops = [asyncio.create_task(self.readiness.follow()), lag, worker]
 
-    async def _start_worker(self, owner: str) -> None:
-        """Probe the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
-        settings = self.parts.settings
-        while self._worker is None:
+    async def _start_workers(self, owner: str) -> None:
+        """Choose the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
+        while not self._supervisors:
             try:
-                probed = await probe(settings.builder, settings.probe_timeout_s)
-                target_id = await asyncio.to_thread(register, self.parts, owner, probed)
-                self._worker = owner
+                choice = await choose(self.parts.settings, self._watch)
+                self._supervisors = await asyncio.to_thread(self._register, owner, choice)
             except (BuilderUnusable, Busy, OSError) as error:  # a killed child, a database away: it may pass
+                if self._trouble != str(error):
+                    log.error("builder_unusable", reason=str(error))
                 self._trouble = str(error)
-                log.error("builder_unusable", reason=str(error))
                 await asyncio.sleep(PROBE_AGAIN)
-        self._supervisor = Supervisor(self.parts, owner, target_id)
-        self._supervisor.start()
+        for supervisor in self._supervisors:
+            supervisor.start()
         self._trouble = None
         self._loops.append(asyncio.create_task(self.prebuild.run()))
-        log.info(
-            "worker_ready",
-            worker=owner,
-            builder=probed.builder,
-            builder_version=probed.builder_version,
-            landlock=probed.landlock,
-        )
+        probed = choice.probed
+        named = {"builder": probed.builder, "builder_version": probed.builder_version, "why": choice.why}
+        self.readiness.machine = named | {"devices": [device.name for device in choice.devices]}
+        log.info("worker_ready", worker=owner, landlock=probed.landlock, **self.readiness.machine)
         if not probed.landlock:
             log.warning("no_landlock", reason="children that read models are held by limits only")
+
+    def _register(self, owner: str, choice: Choice) -> list[Supervisor]:
+        """Make one worker for each device; the first has the process's own id."""
+        made = []
+        for number, device in enumerate(choice.devices):
+            worker = f"{owner}.{number}" if number else owner
+            target_id = register(self.parts, worker, choice.probed, device, owner)
+            made.append(Supervisor(self.parts, worker, target_id, device=device, tends=number == 0))
+        return made
 
     async def drain(self) -> None:
         """Take no more work, end or hand back what runs, then end the streams. Cancels are served meanwhile."""
         self.readiness.drain()
-        if self._supervisor:
-            await self._supervisor.drain()
+        await asyncio.gather(*(supervisor.drain() for supervisor in self._supervisors))
         self.feeds.close()
 
     async def stop(self) -> None:
@@ -140,8 +162,9 @@ class Running:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        if self._worker:
-            await asyncio.to_thread(forget_workers, self.parts, [self._worker])
+        await self._watch.stop()
+        if self._owner and self._supervisors:
+            await asyncio.to_thread(forget_workers, self.parts, [self._owner])
         self.parts.store.close()
         self.parts.database.close()
 
@@ -188,6 +211,7 @@ def create_app(settings: Settings) -> FastAPI:
         tokens,
         schemas,
         health,
+        metrics,
     ):  # most asked first
         app.include_router(room.router)
     app.include_router(engines.open_router)
@@ -195,7 +219,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Lookup, wired=running.service)
     app.add_middleware(middleware.BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(middleware.PlainAddress)
-    app.add_middleware(middleware.RequestLog)
+    app.add_middleware(middleware.RequestLog, metrics=running.parts.metrics)
     problems.install(app)
     document.install(app)
     return app

@@ -52,9 +52,42 @@ class Settings(BaseSettings):
     prebuild: Annotated[
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
-    builder: Annotated[str, Field(pattern="^(tensorrt_rtx|tensorrt)$", description="Builder to use.")] = "tensorrt_rtx"
+    builder: Annotated[
+        str,
+        Field(
+            pattern="^(auto|tensorrt_rtx|tensorrt)$",
+            description="Builder to use; `auto`: `tensorrt` where it is installed with a GPU for it, else `tensorrt_rtx`.",
+        ),
+    ] = "auto"
+    device: Annotated[
+        str,
+        Field(
+            pattern="^(auto|cpu|gpu)$",
+            description="What builds run on: `gpu`, one at a time on each; `cpu`; `auto`: what the builder needs.",
+        ),
+    ] = "auto"
+    require_idle_gpu: Annotated[
+        str,
+        Field(
+            pattern="^(no|wait|refuse)$",
+            description="What a build does while other processes compute on its GPU: `no` (it is built), `wait`, `refuse`.",
+        ),
+    ] = "no"
+    timing_cache: Annotated[
+        str,
+        Field(
+            pattern="^(update|pinned|off)$",
+            description="What GPU builds do with timings of kernels: use and add, use only these (to build the same again), or nothing.",
+        ),
+    ] = "update"
+    timing_cache_dir: Annotated[
+        Path | None, Field(description="Folder of the timing caches; in the data folder when left out.")
+    ] = None
     slots: Annotated[
-        int, Field(ge=1, le=64, description="Builds at once on this machine; half the processors when left out.")
+        int,
+        Field(
+            ge=1, le=64, description="Builds at once on the processors; half of them when left out. A GPU takes one."
+        ),
     ] = Field(default_factory=_half_the_cpus)
     cancel_grace_s: Annotated[
         float, Field(gt=0, description="Seconds between asking a builder to stop and killing it.")
@@ -114,6 +147,10 @@ class Settings(BaseSettings):
         if self.database_url:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.data_dir.resolve() / 'trtforge.db'}"
+
+    @property
+    def timing_caches(self) -> Path:
+        return (self.timing_cache_dir or self.data_dir / "timing_caches").resolve()
 
     def check(self) -> None:
         """Refuse combinations that would be unsafe. Raises `NotReady` with the fix."""

@@ -14,8 +14,12 @@ NAMES = (
     "lookup",
     "submit",
     "download",
+    "nginx",
     "upload",
     "estimate",
+    "preflight",
+    "big_model",
+    "uploads",
 )
 
 

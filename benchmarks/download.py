@@ -18,13 +18,13 @@ GIB = 1 << 30
 def measure(scope: Scope) -> list[Line]:
     ours, ranges, usual = [], [], []
     with Service(scope.folder) as service, Client(service.url) as client, server("usual", scope.folder) as port:
-        key, size = _engine(client, scope.folder)
+        key, size = heavy_engine(client, scope.folder)
         client.fetch(key, scope.folder / "plan")
         path = f"/v1/engines/{key}/plan"
         for _ in range(scope.rounds(3, 1)):
-            ours.append(_speed(service.port, path))
-            ranges.append(_speed(service.port, path, {"Range": "bytes=1-"}))
-            usual.append(_speed(port, "/plan"))
+            ours.append(speed(service.port, path))
+            ranges.append(speed(service.port, path, {"Range": "bytes=1-"}))
+            usual.append(speed(port, "/plan"))
     how = f"{CLIENTS} clients in another process, a plan of {size / 2**20:.0f} MiB {EACH} times each, from the page cache; "
     how += "rounds alternate."
     whole, ranged, theirs = Spread.of(ours), Spread.of(ranges), Spread.of(usual)
@@ -52,7 +52,7 @@ def measure(scope: Scope) -> list[Line]:
     ]
 
 
-def _engine(client: Client, folder: Path) -> tuple[str, int]:
+def heavy_engine(client: Client, folder: Path) -> tuple[str, int]:
     model = client.upload(heavy(folder / "heavy.onnx", SIZE)).digest
     submitted = client.submit(Submit(model=model), wait_s=60)
     if submitted.build is None or submitted.build.engine is None:
@@ -60,6 +60,6 @@ def _engine(client: Client, folder: Path) -> tuple[str, int]:
     return submitted.build.engine_key, submitted.build.engine.plan.size
 
 
-def _speed(port: int, path: str, headers: dict[str, str] | None = None) -> float:
+def speed(port: int, path: str, headers: dict[str, str] | None = None) -> float:
     found = load("download", port=port, path=path, clients=CLIENTS, each=EACH, headers=headers)
     return float(found["bytes"] / found["seconds"] / GIB)

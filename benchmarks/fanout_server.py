@@ -1,21 +1,26 @@
-"""The whole service with a stream of FastAPI's own beside it, in one process.
+"""The whole service with sse-starlette and bare transports beside it, in one process.
 
-`python -m benchmarks.fanout_server PORT FOLDER`. `POST /flood` writes events to a queued build, one transaction
-each; `POST /usual/flood` puts the same text into one queue per watcher.
+`python -m benchmarks.fanout_server PORT FOLDER`. `POST /flood` writes events to a queued build, one transaction each;
+`POST /usual/flood` puts the same text into one queue per watcher; `POST /raw/flood` writes it to every socket, which
+is the floor.
 """
 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from typing import cast
 
+import psutil
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from fastapi.sse import EventSourceResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from app.builds.feed import encode
 from app.builds.parts import Parts
 from app.db.events import advance
 from app.main import create_app
@@ -23,12 +28,20 @@ from app.settings import Settings
 from trtforge.contract.events import Log
 
 WORDS = "a warning of about the length that builders like to write, with a time in it: "
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
 def create(folder: Path) -> FastAPI:
     app = create_app(Settings(data_dir=folder / "data", lock_dir=folder / "locks", slots=1))
-    _add_ours(app, app.state.service.parts)
-    _add_usual(app, app.state.service.parts)
+    parts = app.state.service.parts
+    _add_ours(app, parts)
+    _add_usual(app, parts)
+    _add_raw(app, parts)
+
+    @app.get("/memory")
+    async def memory() -> int:
+        return int(psutil.Process().memory_info().rss)
+
     return app
 
 
@@ -52,30 +65,69 @@ def _event(parts: Parts) -> Log:
 def _add_usual(app: FastAPI, parts: Parts) -> None:
     queues: set[asyncio.Queue[Log | None]] = set()
 
-    @app.get("/usual/events", response_class=EventSourceResponse)
-    async def events() -> AsyncIterable[Log]:
+    async def coming(queue: "asyncio.Queue[Log | None]") -> AsyncIterator[ServerSentEvent]:
+        while (event := await queue.get()) is not None:
+            yield ServerSentEvent(event=event.type, data=event.model_dump_json(), sep="\n")
+
+    @app.get("/usual/events")
+    async def events() -> EventSourceResponse:
         queue: asyncio.Queue[Log | None] = asyncio.Queue()
         queues.add(queue)
-        while (event := await queue.get()) is not None:
-            yield event
+        return EventSourceResponse(coming(queue), sep="\n")
 
-    @app.post("/usual/flood")
-    async def flood(count: int, pause_s: float) -> float:
-        began = monotonic()
-        for _ in range(count):
-            event = _event(parts)
-            for queue in queues:
-                queue.put_nowait(event)
-            await asyncio.sleep(pause_s)
-        return began
+    def say(event: Log | None) -> None:
+        for queue in queues:
+            queue.put_nowait(event)
+
+    _add_flood(app, parts, "usual", say)
 
     @app.post("/usual/end")
     async def end() -> None:
-        for queue in queues:
-            queue.put_nowait(None)
+        say(None)
         queues.clear()
+
+
+def _add_raw(app: FastAPI, parts: Parts) -> None:
+    transports: set[asyncio.WriteTransport] = set()
+
+    class Watched(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            opened = cast(asyncio.WriteTransport, transport)  # uvloop's does not inherit from it
+            opened.write(HEAD)
+            transports.add(opened)
+
+    @app.post("/raw/listen")
+    async def listen() -> int:
+        server = await asyncio.get_running_loop().create_server(Watched, "127.0.0.1", 0, backlog=2048)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+    def say(event: Log) -> None:
+        sent = encode(event.type, event.model_dump_json()).sse
+        for transport in transports:
+            transport.write(sent)
+
+    _add_flood(app, parts, "raw", say)
+
+    @app.post("/raw/end")
+    async def end() -> None:
+        for transport in transports:
+            with suppress(RuntimeError):
+                transport.close()
+        transports.clear()
+
+
+def _add_flood(app: FastAPI, parts: Parts, name: str, say: Callable[[Log], None]) -> None:
+    @app.post(f"/{name}/flood")
+    async def flood(count: int, pause_s: float) -> float:
+        began = monotonic()
+        for number in range(count):
+            due = began + number * pause_s
+            await asyncio.sleep(max(0.0, due - monotonic()))
+            say(_event(parts))
+        return began
 
 
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    uvicorn.run(create(Path(sys.argv[2])), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
+    uvicorn.run(create(Path(sys.argv[2])), host="127.0.0.1", port=int(sys.argv[1]), log_level="error", backlog=2048)

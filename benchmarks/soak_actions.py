@@ -19,7 +19,9 @@ from tests.system.soundness import children
 AWAY = 60.0  # seconds the service may be away between a kill and its return
 PAUSE = 0.3  # seconds between the actions of one client, at most
 WELL = {200, 201, 202, 204, 206}
-REGRET = 4.0  # seconds until an order is taken back, at most
+REGRET = 4.0  # seconds until an order is taken back, at most, once it runs
+RUNS_WITHIN, POLL = 15.0, 0.2  # seconds to wait until it runs, and between two looks
+FIRST = 10  # priority over everybody else
 CONFLICTS = {"already_ended", "publishing", "build_shared", "not_found", "unavailable", "too_many"}
 
 
@@ -54,7 +56,7 @@ class Actor(threading.Thread):
         actions: list[tuple[int, Callable[[], None]]] = [
             (8, self._submit),
             (2, self._cancel),
-            (2, self._regret),
+            (3, self._regret),
             (2, self._withdraw),
             (3, self._follow),
             (3, self._fetch),
@@ -88,17 +90,21 @@ class Actor(threading.Thread):
         self._order(self._wishes.next())
 
     def _regret(self) -> None:
-        """Order something long and cancel it soon, wherever it is by then."""
-        submitted = self._order(self._wishes.long())
+        """Order something long, before everybody else; cancel it while it runs, or after a while wherever it is."""
+        submitted = self._order(self._wishes.long(), priority=FIRST)
+        end = time.monotonic() + RUNS_WITHIN
+        while self._ask("GET", f"/v1/builds/{submitted['build']['id']}").json()["state"] == "queued":
+            if self._over.wait(POLL) or time.monotonic() > end:
+                break
         self._over.wait(self._chance.random() * REGRET)
         if self._ask("DELETE", f"/v1/builds/{submitted['build']['id']}").status_code == 202:
             self._ledger.cancels.append(submitted["build"]["id"])
 
-    def _order(self, wish: Wish) -> dict[str, Any]:
+    def _order(self, wish: Wish, priority: int = 0) -> dict[str, Any]:
         digest = "sha256:" + hashlib.sha256(wish.content).hexdigest()
         self._ask("PUT", f"/v1/models/{digest}", content=wish.content)
         key = f"{self._chance.getrandbits(64):x}"
-        body = json.dumps({"model": digest, "spec": wish.spec, "options": {"retry": True}})
+        body = json.dumps({"model": digest, "spec": wish.spec, "options": {"retry": True, "priority": priority}})
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
         answer = self._ask("POST", "/v1/builds", content=body, headers=headers)
         assert answer.status_code in (200, 201), answer.text

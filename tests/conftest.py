@@ -16,6 +16,9 @@ import httpx
 import psycopg
 import pytest
 
+from tests.nvml.script import Script, compiled
+from tests.worker.bindings import bindings
+
 TLS = False  # nothing here speaks it, and reading the certificates costs each client more than its requests
 START = 60.0  # seconds a server may take to become ready on a busy machine
 
@@ -73,6 +76,21 @@ def postgres_url(postgres: str) -> Iterator[str]:
     yield uri.replace("/postgres?", f"/{name}?") if "/postgres?" in uri else uri.rsplit("/", 1)[0] + f"/{name}"
     with closing(psycopg.connect(uri, autocommit=True)) as admin:
         admin.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a libnvidia-ml.so.1 whose answers a script gives."""
+    return compiled(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Answers of NVML for the servers and children that this test starts; at first there is no GPU."""
+    script = Script(nvml_library, tmp_path / "nvml.txt")
+    for name, value in script.environment.items():
+        monkeypatch.setenv(name, value)
+    return script
 
 
 class Server:
@@ -158,6 +176,12 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         if server.process and server.process.poll() is None:
             server.process.kill()
             server.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def tensorrt_11(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which `import tensorrt` gives the real Python API of TensorRT 11.4."""
+    return bindings("11", tmp_path_factory.mktemp("tensorrt-11"))
 
 
 @pytest.fixture

@@ -55,6 +55,16 @@ def test_undocumented_codes_are_found() -> None:
     assert undocumented(" ".join(f"`{code}`" for code in CODES)) == []
 
 
+def untested(tests: str) -> list[str]:
+    """Return the codes that no test expects by name."""
+    return [code for code in CODES if f'"{code}"' not in tests]
+
+
+def test_every_code_is_expected_by_a_test() -> None:
+    assert untested("") == list(CODES)
+    assert untested("\n".join(p.read_text() for p in (HERE / "tests").rglob("test_*.py"))) == []
+
+
 @pytest.fixture
 def openapi(tmp_path: Path) -> dict[str, dict[str, dict[str, object]]]:
     app = create_app(Settings(data_dir=tmp_path / "data", lock_dir=tmp_path / "locks"))

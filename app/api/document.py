@@ -79,7 +79,7 @@ def _common(path: str, operation: dict[str, Any]) -> list[str]:
     if operation.get("security"):
         codes += ["unauthorized", "forbidden"]
     if "application/json" in operation.get("requestBody", {}).get("content", {}):
-        codes += ["malformed_json", "too_large"]
+        codes += ["malformed_json", "too_large", "unsupported_media_type"]
     if any(p["in"] == "path" for p in operation.get("parameters", ())):
         codes.append("not_found")
     if any(p["name"].lower() == "prefer" for p in operation.get("parameters", ())):

@@ -21,6 +21,7 @@ class Lookup:
         if manifest is None:
             await self._app(scope, receive, send)
             return
+        scope["route_path"] = f"{PREFIX}{{key}}"  # as the route that is saved here has it
         headers = [(b"content-length", str(len(manifest)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": manifest})

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import problem
+from app.builds.metrics import Metrics
 from app.domain.ids import new_id
 from app.errors import Refused
 
@@ -16,10 +17,10 @@ QUIET = ("/livez", "/readyz")  # asked every few seconds by every probe
 
 
 class RequestLog:
-    """Give every request an id (the caller's `X-Request-Id` when it has one) and log how it was answered."""
+    """Give every request an id (the caller's `X-Request-Id` when it has one), log and count how it was answered."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,6 +46,7 @@ class RequestLog:
                     raise
                 await problem(Refused("internal_error"), scope["path"])(scope, receive, tagged)
             finally:
+                self._metrics.answered(scope["method"], _template(scope), answered)
                 write = log.debug if scope["path"] in QUIET else log.info
                 write(
                     "request",
@@ -53,6 +55,11 @@ class RequestLog:
                     answered=answered,
                     seconds=round(monotonic() - began, 4),
                 )
+
+
+def _template(scope: Scope) -> str:
+    """Return the route's own path; one word for everything that has none, however many addresses are tried."""
+    return str(scope.get("route_path") or getattr(scope.get("route"), "path", "none"))
 
 
 class BodyLimit:

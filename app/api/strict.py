@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from app.errors import Refused
+
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # the escape itself, not a backslash that is followed by u0000
 
 
@@ -17,10 +19,21 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
+        takes_json = self.body_field is not None
+
         async def strict(request: Request) -> Response:
+            if takes_json and _sends_other(request):
+                raise Refused("unsupported_media_type", "The body must be JSON: `Content-Type: application/json`.")
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _sends_other(request: Request) -> bool:
+    """Tell whether a body is there that says it is no JSON."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    empty = request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
+    return bool(media) and not empty and media != "application/json" and not media.endswith("+json")
 
 
 class _StrictRequest(Request):

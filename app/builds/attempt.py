@@ -8,6 +8,7 @@ from time import monotonic
 
 import structlog
 
+from app.builds.device_use import DeviceUse
 from app.builds.ending import failure
 from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
@@ -18,6 +19,7 @@ from app.domain.estimate import Past
 from app.domain.timings import Timing
 from app.errors import Busy, LeaseLost
 from app.worker import messages as said
+from app.worker.devices import Device, processors
 from app.worker.process import Child, Exit, ProtocolBroken
 from trtforge.contract import events as ev
 from trtforge.contract.builds import EndedBy, Failure
@@ -67,7 +69,10 @@ class Attempt:
         folder: Path,
         on_output: NativeLog,
         unkillable_after: float = UNKILLABLE,
+        device: Device | None = None,
     ) -> None:
+        self._device = device or processors(parts.settings.slots)
+        self.use = DeviceUse(self._device)
         self._unkillable_after = unkillable_after
         self.leftover: asyncio.Future[Exit] | None = None  # of a child that SIGKILL did not end
         self._parts, self._build, self._live, self._folder, self._output = parts, build, live, folder, on_output
@@ -95,7 +100,8 @@ class Attempt:
 
     async def run(self, request: said.BuildRequest) -> Outcome:
         """Return how the attempt ended; by then the child is gone. Raises `LeaseLost`."""
-        child = await Child.spawn(request, self._folder, self._output.write)
+        more = self._device.environment
+        child = await Child.spawn(request, self._folder, self._output.write, more=more)
         listening = asyncio.create_task(self._listen(child))
         try:
             while not listening.done() and not self._outlived_its_kill():
@@ -167,7 +173,7 @@ class Attempt:
         if now - self._sampled >= SAMPLE_EVERY:
             self._sampled = now
             if usage := child.usage():
-                self._live.sample(usage.cpu_s, usage.rss_bytes)
+                self._live.sample(usage.cpu_s, usage.rss_bytes, self.use.look(child.pids))
         try:
             await self._flush()
             await self._renew(now)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from app.builds.parts import Parts
 from app.db import builds, requests
 from app.db.builds import BuildRow
+from app.worker.devices import Device, processors
 from app.worker.locks import Lock, try_lock
 from trtforge.contract.builds import WaitingFor
 from trtforge.contract.events import StageEntered
@@ -30,7 +31,8 @@ class Claimed:
 class Claims:
     """Takes builds for the slots of one worker."""
 
-    def __init__(self, parts: Parts, worker: str, target_id: str) -> None:
+    def __init__(self, parts: Parts, worker: str, target_id: str, device: Device | None = None) -> None:
+        self._device = device or processors(parts.settings.slots)
         self._parts, self._worker, self._target_id = parts, worker, target_id
         self._picking = threading.Lock()  # two slots of ours must not take each other's try for another process's
 
@@ -43,7 +45,7 @@ class Claims:
                 if draining():
                     return None
                 holder = {"build": build.id, "attempt": build.attempt + 1}
-                device = self._free_device(holder)
+                device = None if self._unfit() else self._free_device(holder)
                 if device is None:
                     self._note(build, "device")
                     return None
@@ -51,10 +53,15 @@ class Claims:
                     return claimed
         return None
 
+    def _unfit(self) -> bool:
+        """A GPU in trouble fails every build; one that others compute on is left alone where that was asked."""
+        waits = self._parts.settings.require_idle_gpu == "wait"
+        return self._device.trouble is not None or (waits and bool(self._device.strangers()))
+
     def _free_device(self, holder: dict[str, object]) -> Lock | None:
-        """Any slot takes any processor: only when other processes hold them all does a build wait for one."""
+        """Any slot takes any lock of the device: only when other processes hold them all does a build wait for one."""
         folder = self._parts.settings.lock_dir
-        tries = (try_lock(folder / f"cpu-{n}.lock", holder) for n in range(self._parts.settings.slots))
+        tries = (try_lock(folder / name, holder) for name in self._device.locks)
         return next((lock for lock in tries if lock), None)
 
     def _with_device(self, build: BuildRow, device: Lock, holder: dict[str, object]) -> Claimed | None:

@@ -58,7 +58,7 @@ class Feed:
         self._live: dict[str, tuple[int, Encoded]] = {}  # about what → (version, latest)
         self._steps: dict[int, int] = {}
         self._version = 0
-        self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turn = asyncio.Event()  # of this turn only
         self._beat = monotonic()
         self.task: asyncio.Task[None] | None = None
 
@@ -129,9 +129,8 @@ class Feed:
 
     def turn(self) -> None:
         """Let everyone look."""
-        if not self._turn.done():
-            self._turn.set_result(None)
-        self._turn = asyncio.get_running_loop().create_future()
+        self._turn.set()
+        self._turn = asyncio.Event()
 
     @property
     def version(self) -> int:
@@ -143,7 +142,7 @@ class Feed:
         return [*self.stored[seq:], *(e for _, e in live)]
 
     async def changed(self) -> None:
-        await asyncio.shield(self._turn)
+        await self._turn.wait()
 
 
 def _heartbeat(progress: Progress | None) -> Heartbeat:
@@ -163,8 +162,13 @@ class Feeds:
     def admit(self) -> None:
         """Raise `Refused` (too_many) when one more watcher would be more than the service carries."""
         limit = self._parts.settings.max_waiters
-        if sum(feed.watchers for feed in self._feeds.values()) >= limit:
+        if self.watchers >= limit:
             raise Refused("too_many", f"{limit} waits and streams are open (TRTFORGE_MAX_WAITERS).", retry_after=5)
+
+    @property
+    def watchers(self) -> int:
+        """Waits and streams that are open."""
+        return sum(feed.watchers for feed in list(self._feeds.values()))
 
     def close(self) -> None:
         """End every stream and wait, with `draining`."""

@@ -14,6 +14,10 @@ from app.store.staging import Upload
 from trtforge.contract.models import FileState
 
 BATCH = 4 << 20  # bytes hashed and written per hop to a thread
+ADVICE = {  # what to do with a model that is larger than one file may be; protobuf itself ends at 2 GiB
+    "MAX_MODEL_BYTES": "Keep its weights in files beside it (onnx.save with save_as_external_data), send each to "
+    "`/v1/files` and name them in `POST /v1/models`; or ask the operator to raise the limit."
+}
 MOST_PARTS = 64  # unfinished files at once; of more the one that has waited longest is forgotten
 
 
@@ -103,7 +107,9 @@ def check_room(parts: Parts, size: int, limit: int, setting: str) -> None:
     """Refuse what is larger than `limit`, or than the disk has room for."""
     free = parts.store.free_bytes()
     if size > limit:
-        raise Refused("too_large", f"It may have {limit} bytes (TRTFORGE_{setting}).", limit=limit)
+        raise Refused(
+            "too_large", f"It may have {limit} bytes (TRTFORGE_{setting}).", remedy=ADVICE.get(setting), limit=limit
+        )
     if free - size < parts.settings.min_free_bytes:
         raise Refused("store_full", f"{free} bytes are free (TRTFORGE_MIN_FREE_BYTES keeps some).")
 
@@ -134,3 +140,4 @@ async def _append(parts: Parts, upload: Upload, batch: bytearray, limit: int, se
     batch.clear()
     check_room(parts, whole, limit, setting)
     await in_thread(lambda: upload.write(ready))
+    parts.metrics.uploaded(len(ready))

@@ -5,7 +5,11 @@ from pathlib import Path
 from app.store.base import Store
 from trtforge.contract.models import Model, ModelFile
 
-GRAPH, PLAN = "model.onnx", "plan"  # names that a child's folder gives itself, whatever the model calls its files
+TIMINGS = ".timings"  # a link to the folder of the timing caches
+GRAPH, PLAN = (
+    "model.onnx",
+    "plan",
+)  # with it, names that a child's folder gives itself, whatever the model calls its files
 
 
 def is_here(store: Store, model: Model) -> bool:

@@ -5,20 +5,22 @@ from collections.abc import Callable
 from datetime import datetime
 from time import monotonic
 
+from app.builds.device_use import GpuUse
 from app.domain.estimate import History, Mark, Past, estimate, path_of
 from trtforge.contract.builds import Activity, Estimate, LivePhase, Progress
 from trtforge.contract.events import Event, PhaseStarted, StageEntered
 from trtforge.contract.progress import Picture, fold
 
 BUSY_SHARE = 0.05  # of one core, over the window below: less is idle (a waiting process still ticks a little)
+GPU_BUSY = 5  # percent of a GPU: less is idle
 WINDOW = 3  # samples, one a second
 
 
-Sample = tuple[float, float]  # when (monotonic), CPU seconds until then
+Sample = tuple[float, float, int]  # when (monotonic), CPU seconds until then, percent of the GPU
 
 
 def _busy(first: Sample, last: Sample) -> bool:
-    return last[1] - first[1] >= BUSY_SHARE * (last[0] - first[0])
+    return last[2] >= GPU_BUSY or last[1] - first[1] >= BUSY_SHARE * (last[0] - first[0])
 
 
 class LiveBuild:
@@ -31,6 +33,7 @@ class LiveBuild:
         self.history: History | None = None
         self._samples: deque[Sample] = deque(maxlen=WINDOW)
         self._rss: int | None = None
+        self._gpu: GpuUse | None = None
         self.picture = Picture()
 
     def heard(self) -> None:
@@ -55,12 +58,13 @@ class LiveBuild:
         now = monotonic()
         return Past(round(now - self._began, 3), {path: round(now - at, 3) for path, at in self._marks.items()})
 
-    def sample(self, cpu_s: float, rss_bytes: int) -> None:
+    def sample(self, cpu_s: float, rss_bytes: int, gpu: GpuUse | None = None) -> None:
         now = monotonic()
-        if not self._samples or _busy(self._samples[-1], (now, cpu_s)):
+        sample = (now, cpu_s, (gpu and gpu.utilization) or 0)
+        if not self._samples or _busy(self._samples[-1], sample):
             self._last_sign = now
-        self._samples.append((now, cpu_s))
-        self._rss = rss_bytes
+        self._samples.append(sample)
+        self._rss, self._gpu = rss_bytes, gpu
 
     @property
     def idle_s(self) -> float:
@@ -84,6 +88,8 @@ class LiveBuild:
             activity=self.activity,
             cpu_s=round(self._samples[-1][1], 3) if self._samples else None,
             rss_bytes=self._rss,
+            gpu_utilization=self._gpu and self._gpu.utilization,
+            gpu_memory_bytes=self._gpu and self._gpu.memory_bytes,
             phases=tuple(
                 LivePhase(
                     id=p.id,
@@ -113,6 +119,9 @@ class Live:
 
     def get(self, build_id: str) -> LiveBuild | None:
         return self._builds.get(build_id)
+
+    def __len__(self) -> int:
+        return len(self._builds)
 
     def add(self, build_id: str, build: LiveBuild) -> None:
         self._builds[build_id] = build

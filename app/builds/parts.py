@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from app.builds.bus import Bus
 from app.builds.live import Live
+from app.builds.metrics import Metrics
 from app.db.session import Database
 from app.settings import Settings
 from app.store.base import Store
@@ -36,6 +37,7 @@ class Parts:
     store: Store
     bus: Bus = field(default_factory=Bus)
     live: Live = field(default_factory=Live)
+    metrics: Metrics = field(default_factory=Metrics)
     now: Callable[[], datetime] = utc_now
 
 

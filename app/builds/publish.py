@@ -26,6 +26,7 @@ from trtforge.contract.engines import (
     Manifest,
     ManifestBuild,
     ManifestBuilder,
+    ManifestDevice,
     ManifestModel,
     ManifestSpec,
     Memory,
@@ -82,7 +83,14 @@ def whole_engine(parts: Parts, engine_key: str) -> Manifest | None:
 
 
 def make_manifest(
-    build: BuildRow, model: Model, built: Built, plan: PlanRef, timings: Timings, warnings: list[str], at: datetime
+    build: BuildRow,
+    model: Model,
+    built: Built,
+    plan: PlanRef,
+    timings: Timings,
+    warnings: list[str],
+    at: datetime,
+    device: ManifestDevice | None = None,
 ) -> Manifest:
     """Return everything that explains the plan and repeats its build."""
     target = Target.model_validate(build.target)
@@ -104,6 +112,8 @@ def make_manifest(
         ),
         precision=Precision(requested=spec.precision, achieved=built.layers_by_dtype),
         warnings=tuple(warnings),
+        timing_cache=built.timing_cache,
+        device=device,
         verified="bytes",
         build=ManifestBuild(id=build.id, attempts=build.attempt, service_version=app.__version__),
         created_at=at,

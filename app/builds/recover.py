@@ -11,6 +11,7 @@ from app.builds.parts import Parts
 from app.builds.publish import whole_engine
 from app.db import builds, events, targets
 from app.db.builds import BuildRow
+from app.db.targets import WorkerRow
 from app.domain.states import MAX_LOSSES
 from app.errors import Busy, NotReady, StoreFull, StoreUnusable
 from app.worker.locks import read_holder, try_lock
@@ -24,18 +25,19 @@ def recover(parts: Parts) -> int:
     """Look at every running build; return how many were taken back. Raises `Busy`."""
     with parts.database.read() as tx:
         running = builds.running(tx)
-        hosts = {w.id: w.host for w in targets.workers_known(tx)}  # after the builds: who claims is known before
-    taken = sum(_take_back(parts, build) for build in running if _lost(parts, build, hosts))
+        workers = {w.id: w for w in targets.workers_known(tx)}  # after the builds: who claims is known before
+    taken = sum(_take_back(parts, build) for build in running if _lost(parts, build, workers))
     if taken:
         parts.bus.notify(QUEUE)
     return taken
 
 
-def _lost(parts: Parts, build: BuildRow, hosts: dict[str, str]) -> bool:
+def _lost(parts: Parts, build: BuildRow, workers: dict[str, WorkerRow]) -> bool:
     """A worker that signed off is gone, one of this host when its lock is free, any other when its lease has run out."""
-    if build.worker is None or build.worker not in hosts:
+    worker = workers.get(build.worker or "")
+    if worker is None:
         return True
-    if hosts[build.worker] == socket.gethostname() and not parts.store.owner_alive(build.worker):
+    if worker.host == socket.gethostname() and not parts.store.owner_alive(worker.owner):
         return True
     return build.lease_until is not None and build.lease_until < parts.now()
 

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from app.builds import stopping
-from app.builds.attempt import MODEL, PLAN, UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
+from app.builds.attempt import PLAN, UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
 from app.builds.bus import QUEUE, woken
 from app.builds.claim import Claimed, Claims
 from app.builds.conclude import Conclusion, persistently
@@ -18,6 +18,7 @@ from app.builds.history import history_of
 from app.builds.layout import lay_out
 from app.builds.live import LiveBuild
 from app.builds.native_log import NativeLog
+from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
 from app.builds.publish import make_manifest, publish, whole_engine
 from app.builds.recover import recover
@@ -25,8 +26,10 @@ from app.db import builds, models, targets
 from app.db.builds import BuildRow
 from app.domain.estimate import History
 from app.errors import Busy, LeaseLost, PlanRejected, StoreFull, StoreUnusable
+from app.worker.devices import Device, processors
 from app.worker.messages import BuildRequest, Built
 from app.worker.process import Exit
+from trtforge.contract.builds import Failure
 from trtforge.contract.engines import Manifest, PlanRef
 
 LOOK_AGAIN = 1.0  # seconds between looks at the queue when nothing wakes the slot
@@ -38,12 +41,22 @@ log = structlog.get_logger()
 class Supervisor:
     """Runs until it is drained. `worker` is an id that no process used before.
 
-    A child that lives on `unkillable_after` seconds after SIGKILL keeps its slot and its locks; its build ends.
+    `device` is where it builds, by default the processors. Of several in one process one `tends` the queue: it lets
+    requests time out and takes back what dead workers left. A child that lives on `unkillable_after` seconds after SIGKILL keeps its slot and its locks; its build ends.
     """
 
-    def __init__(self, parts: Parts, worker: str, target_id: str, unkillable_after: float = UNKILLABLE) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        worker: str,
+        target_id: str,
+        unkillable_after: float = UNKILLABLE,
+        device: Device | None = None,
+        tends: bool = True,
+    ) -> None:
         self._parts, self._worker, self._unkillable_after = parts, worker, unkillable_after
-        self._claims = Claims(parts, worker, target_id)
+        self._device, self._tends = device or processors(parts.settings.slots), tends
+        self._claims = Claims(parts, worker, target_id, self._device)
         self._attempts: dict[str, Attempt] = {}
         self._leftovers: dict[str, asyncio.Future[Exit]] = {}  # children that cannot be killed, by build
         self._draining = asyncio.Event()
@@ -52,7 +65,7 @@ class Supervisor:
 
     def start(self) -> None:
         self._loops = [asyncio.create_task(self._watch_stops()), asyncio.create_task(self._housekeep())]
-        self._slots = [asyncio.create_task(self._slot()) for _ in range(self._parts.settings.slots)]
+        self._slots = [asyncio.create_task(self._slot()) for _ in range(self._device.slots)]
 
     @property
     def broken(self) -> str | None:
@@ -60,9 +73,14 @@ class Supervisor:
         for loop in (*self._loops, *self._slots):
             if loop.done() and not loop.cancelled() and not self._draining.is_set():
                 return f"{type(loop.exception()).__name__} in the supervisor"
-        if len(self._leftovers) >= self._parts.settings.slots:
+        if len(self._leftovers) >= self._device.slots:
             return f"builders that cannot be killed hold every device (builds {', '.join(self._leftovers)})"
         return None
+
+    @property
+    def waits(self) -> str | None:
+        """Why it takes no builds for now: its GPU is in trouble."""
+        return self._device.trouble
 
     async def drain(self) -> None:
         """Take no more builds; give those that run `drain_s` to end, then stop them and return them to the queue."""
@@ -143,22 +161,37 @@ class Supervisor:
         if there := await in_thread(lambda: whole_engine(self._parts, row.engine_key)):
             await self._adopt(there, conclusion)
             return
+        if busy := await self._refusal():
+            refusal = busy
+            await persistently(self._parts, lambda: conclusion.fail(refusal))
+            return
         try:
-            folder, words, live.history = await in_thread(lambda: self._prepare(row))
+            folder, words, live.history, request = await in_thread(lambda: self._prepare(row))
         except (StoreFull, StoreUnusable, FileNotFoundError) as error:
             why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
             await persistently(self._parts, lambda: conclusion.fail(why))
             return
-        attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after)
+        attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after, self._device)
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
-            await self._end(row, attempt, conclusion, await attempt.run(_request(row)), folder)
+            await self._end(row, attempt, conclusion, await attempt.run(request), folder)
         finally:
             self._attempts.pop(row.id, None)
             if attempt.leftover:
                 self._leftovers[row.id] = attempt.leftover
             await in_thread(lambda: self._parts.store.discard(folder))
+
+    async def _refusal(self) -> Failure | None:
+        """Why the GPU is too busy, where such builds are to be refused. The lock is ours, so a builder is no stranger."""
+        watch = self._device.watch
+        if watch is None or self._parts.settings.require_idle_gpu != "refuse":
+            return None
+        await watch.next_sample()  # the last one may show the build before
+        if not (strangers := self._device.strangers()):
+            return None
+        pids = [process.pid for process in strangers]
+        return failure("gpu_busy", f"{len(pids)} other processes compute on the GPU.", stage="prepare", pids=pids)
 
     async def _adopt(self, there: Manifest, conclusion: Conclusion) -> None:
         """Succeed with an engine that a process without our rows has built, unless a stop was asked first."""
@@ -167,7 +200,7 @@ class Supervisor:
         else:
             await persistently(self._parts, lambda: conclusion.halt("between_stages"))
 
-    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None]:
+    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None, BuildRequest]:
         store, settings = self._parts.store, self._parts.settings
         store.probe()  # before the work, not after it
         with self._parts.database.read() as tx:
@@ -176,13 +209,14 @@ class Supervisor:
         folder = store.scratch(row.id)
         try:
             lay_out(store, model, folder)
+            request = order_for(row, settings, folder)
         except BaseException:
             store.discard(folder)
             raise
         folders = (folder, settings.data_dir.resolve(), settings.data_dir)
         words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
         with self._parts.database.read() as tx:
-            return folder, words, history_of(tx, row)
+            return folder, words, history_of(tx, row), request
 
     async def _end(
         self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, outcome: Outcome, folder: Path
@@ -208,7 +242,8 @@ class Supervisor:
             assert model is not None  # a build refers to it
 
             def manifest_for(plan: PlanRef) -> Manifest:
-                return make_manifest(row, model, built, plan, attempt.timings(), attempt.warnings, self._parts.now())
+                said, use = [*attempt.warnings, *attempt.use.warnings()], attempt.use.account()
+                return make_manifest(row, model, built, plan, attempt.timings(), said, self._parts.now(), use)
 
             return publish(self._parts, staged, manifest_for)
 
@@ -220,6 +255,7 @@ class Supervisor:
         else:
             past = attempt.past()
             await persistently(self._parts, lambda: conclusion.succeed(kept, past))  # step 3 of publish
+            self._parts.metrics.built(kept.timings.stages)
 
     # ---- beside the builds
 
@@ -254,21 +290,10 @@ class Supervisor:
             targets.see_worker(tx, self._worker, self._parts.now())
 
     def _tend(self) -> None:
-        stopping.time_out(self._parts)
+        if self._tends:
+            stopping.time_out(self._parts)
         for build_id in list(self._attempts):
             if (live := self._parts.live.get(build_id)) and live.idle_s >= LOOK_AGAIN:
                 stopping.stall(self._parts, build_id, live.idle_s)
-        recover(self._parts)
-
-
-def _request(row: BuildRow) -> BuildRequest:
-    spec, target = row.spec_effective, row.target
-    return BuildRequest(
-        builder=target["builder"],
-        model=MODEL,
-        plan=PLAN,
-        profiles=spec["profiles"],
-        optimization_level=spec["optimization_level"],
-        workspace_bytes=spec["workspace_bytes"],
-        compute_capabilities=target["compute_capabilities"] if target["gpu"] is None else [],
-    )
+        if self._tends:
+            recover(self._parts)

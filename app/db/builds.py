@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, tuple_
 
 from app.db.events import advance
-from app.db.session import Tx, insert_or
+from app.db.session import Tx, insert_or, note
 from app.db.tables import builds
 from app.domain.states import LIVE, allowed
 from trtforge.contract.builds import State, WaitingFor
@@ -52,6 +52,16 @@ class BuildRow:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Noted when a build's state was written, for `Database.committed`."""
+
+    to: State
+    failure: Any
+    ended_by: Any
+    stop_seconds: Any
 
 
 _columns = [builds.c[f.name] for f in fields(BuildRow)]
@@ -171,6 +181,11 @@ def page(tx: Tx, wanted: BuildFilter, limit: int, before: tuple[datetime, str] |
     if before:
         query = query.where(tuple_(builds.c.created_at, builds.c.id) < before)
     return [_read(r) for r in tx.execute(query)]
+
+
+def queue_length(tx: Tx) -> int:
+    """Count the builds that wait, for whatever target."""
+    return tx.execute(select(func.count()).select_from(builds).where(builds.c.state == "queued")).scalar_one()
 
 
 def last_seq(tx: Tx, build_id: str) -> int | None:
@@ -304,7 +319,10 @@ def _move(
     """The one place that writes `state`."""
     for state in from_:
         assert allowed(state, to), (state, to)
-    return advance(tx, build_id, events, builds.c.state.in_(from_), *conditions, state=to, stage=None, **values)
+    moved = advance(tx, build_id, events, builds.c.state.in_(from_), *conditions, state=to, stage=None, **values)
+    if moved is not None:
+        note(tx, Moved(to, values.get("failure"), values.get("ended_by"), values.get("stop_seconds")))
+    return moved
 
 
 def renew(tx: Tx, build_id: str, attempt: int, lease_until: datetime, progress: dict[str, Any] | None) -> bool:

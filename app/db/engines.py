@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, select, tuple_, update
+from sqlalchemy import Row, delete, exists, func, select, tuple_, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import engines
@@ -30,6 +30,12 @@ def add(tx: Tx, manifest: Manifest) -> None:
         )
         .on_conflict_do_nothing()
     )
+
+
+def total_bytes(tx: Tx) -> int:
+    """Return what all plans take; engines with the same plan share it."""
+    plans = select(engines.c.plan_digest, engines.c.plan_size).distinct().subquery()
+    return int(tx.execute(select(func.coalesce(func.sum(plans.c.plan_size), 0))).scalar_one())
 
 
 def remove(tx: Tx, engine_key: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from app.db.session import Tx, insert_or
 from app.db.tables import models
@@ -22,6 +22,10 @@ def find(tx: Tx, digest: str) -> Model | None:
         created_at=row.created_at,
         **row.inspection,
     )
+
+
+def total_bytes(tx: Tx) -> int:
+    return int(tx.execute(select(func.coalesce(func.sum(models.c.size), 0))).scalar_one())
 
 
 def add(tx: Tx, digest: str, graph: str, files: Sequence[ModelFile], inspection: Inspection, at: datetime) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +21,16 @@ BUSY_TIMEOUT = 5.0  # seconds to wait for a lock or a connection before a reques
 CONNECTIONS = {"pool_size": 8, "max_overflow": 8, "pool_timeout": BUSY_TIMEOUT}
 IDLE_LIMIT = 10  # seconds until Postgres rolls back a transaction whose process fell silent: it may hold rows of others
 
+NOTED = "noted"  # key of a transaction's changes to tell of
+
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # its escape in JSON, not a backslash that stands before "u0000"
 
 Tx = Connection  # an open transaction: what every query takes first
+
+
+def note(tx: Tx, change: object) -> None:
+    """Have `Database.committed` called with `change` once this transaction has committed, and never if it does not."""
+    tx.info[NOTED].append(change)
 
 
 def insert_or(tx: Tx, table: Table) -> sqlite.Insert | postgresql.Insert:
@@ -50,6 +57,9 @@ class Database:
         self._pool = _sqlite(url) if self.is_sqlite else _postgres(url)
         self._writer = threading.Lock()
         self._server_lock: FileLock | None = None
+        self.committed: Callable[[Any], None] = lambda change: (
+            None
+        )  # called once for each `note` that is in the database
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
@@ -59,7 +69,16 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Tx]:
-        """A transaction that commits at the end or not at all. Raises `Busy`."""
+        """A transaction that commits at the end or not at all; what it noted is told after that. Raises `Busy`."""
+        with self._begun() as tx:
+            noted: list[object] = []
+            tx.info[NOTED] = noted
+            yield tx
+        for change in noted:
+            self.committed(change)
+
+    @contextmanager
+    def _begun(self) -> Iterator[Tx]:
         with _translated():
             if not self.is_sqlite:
                 with self._pool.begin() as tx:

@@ -50,8 +50,10 @@ targets = Table(
 workers = Table(
     "workers",
     metadata,
-    Column("id", String, primary_key=True),  # also the owner of the staging folder, whose lock proves it alive
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),  # of the process's staging folder, whose lock proves it alive
     Column("target_id", String, ForeignKey("targets.id"), nullable=False),
+    Column("gpu", Json),  # what it builds on; null: processors
     Column("host", String, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("slots", Integer, nullable=False),

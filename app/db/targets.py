@@ -1,19 +1,22 @@
 """Known targets and the workers that build for them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import builds, targets, workers
-from trtforge.contract.target import Capabilities, KnownTarget, Target
+from trtforge.contract.target import Capabilities, KnownTarget, Target, WorkerDevice
 
 
 @dataclass(frozen=True)
 class WorkerRow:
     id: str
+    owner: str
     target_id: str
+    gpu: dict[str, Any] | None
     host: str
     pid: int
     slots: int
@@ -32,8 +35,7 @@ def see_target(tx: Tx, new_id: str, fingerprint: str, target: Target, capabiliti
 
 
 def add_worker(tx: Tx, worker: WorkerRow, at: datetime) -> None:
-    values = {"id": worker.id, "target_id": worker.target_id, "host": worker.host, "pid": worker.pid}
-    tx.execute(insert(workers).values(**values, slots=worker.slots, started_at=at, last_seen=at))
+    tx.execute(insert(workers).values(**asdict(worker), started_at=at, last_seen=at))
 
 
 def see_worker(tx: Tx, worker_id: str, at: datetime) -> None:
@@ -43,12 +45,13 @@ def see_worker(tx: Tx, worker_id: str, at: datetime) -> None:
     tx.execute(update(targets).where(targets.c.id == of).values(last_seen=at))
 
 
-def remove_workers(tx: Tx, worker_ids: list[str]) -> None:
-    tx.execute(delete(workers).where(workers.c.id.in_(worker_ids)))
+def remove_workers(tx: Tx, owners: list[str]) -> None:
+    """Take the workers of processes off the list."""
+    tx.execute(delete(workers).where(workers.c.owner.in_(owners)))
 
 
 def workers_known(tx: Tx) -> list[WorkerRow]:
-    query = select(workers.c.id, workers.c.target_id, workers.c.host, workers.c.pid, workers.c.slots)
+    query = select(*(workers.c[f.name] for f in fields(WorkerRow)))
     return [WorkerRow(*row) for row in tx.execute(query)]
 
 
@@ -77,6 +80,10 @@ def known(tx: Tx, alive_since: datetime) -> list[KnownTarget]:
         .outerjoin(waiting, waiting.c.target_id == targets.c.id)
         .order_by(func.coalesce(alive.c.n, 0).desc(), targets.c.last_seen.desc(), targets.c.id)
     ).all()
+    on: dict[str, list[WorkerDevice]] = {}
+    for worker in tx.execute(select(workers).where(workers.c.last_seen >= alive_since).order_by(workers.c.id)):
+        shown = WorkerDevice(worker=worker.id, host=worker.host, slots=worker.slots, gpu=worker.gpu)
+        on.setdefault(worker.target_id, []).append(shown)
     return [
         KnownTarget(
             id=r.id,
@@ -86,6 +93,7 @@ def known(tx: Tx, alive_since: datetime) -> list[KnownTarget]:
             last_seen=r.last_seen,
             queue_length=r.queued,
             capabilities=r.capabilities,
+            devices=tuple(on.get(r.id, ())),
         )
         for i, r in enumerate(rows)
     ]

@@ -1,7 +1,9 @@
 """From what is asked for to what is built."""
 
+from typing import Any
+
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
-from trtforge.contract.target import Capabilities
+from trtforge.contract.target import Capabilities, Option
 
 
 def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
@@ -15,4 +17,11 @@ def effective(spec: BuildSpec, capabilities: Capabilities) -> EffectiveSpec:
         precision=defaults.precision if spec.precision is None else spec.precision,
         optimization_level=defaults.optimization_level if spec.optimization_level is None else spec.optimization_level,
         workspace_bytes=defaults.workspace_bytes if spec.workspace_bytes is None else spec.workspace_bytes,
+        **{name: _value(getattr(spec, name), option) for name, option in capabilities.options.items()},
     )
+
+
+def _value(asked: Any, option: Option) -> Any:
+    """What is asked for, canonically: the order of several choices means nothing."""
+    value: Any = option.default if asked is None else asked
+    return tuple(sorted(set(value))) if option.several else value

@@ -17,7 +17,7 @@ def engine_key(model: str, spec: EffectiveSpec, target: Target) -> str:
     named = {
         "key_schema": KEY_SCHEMA,
         "model": model,
-        "spec": spec.model_dump(mode="json"),
+        "spec": spec.model_dump(mode="json", exclude_none=True),  # an option that the builder lacks shapes nothing
         "target": target.model_dump(mode="json"),
     }
     canonical = json.dumps(named, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

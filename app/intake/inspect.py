@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from app.intake.buildable import problems
 from app.intake.calls import check_calls
@@ -16,6 +16,7 @@ from app.intake.looks import looks_like
 from app.intake.shape_values import shape_value_inputs
 from app.intake.sizes import declared_bytes, dtype_name
 from app.intake.unfit import Unfit
+from app.intake.versions import check_versions
 from app.intake.walk import Contents, plain_domain
 
 __all__ = ["Unfit", "inspect"]
@@ -37,7 +38,7 @@ def inspect(path: str, max_opset: int, files: Mapping[str, int] | None = None) -
         raise Unfit("not_an_onnx_model", f"The file holds no graph{looks_like(path)}.")
     if not model.graph.output:
         raise Unfit("not_an_onnx_model", "The graph has no outputs.")
-    opset = _opset(model, max_opset)
+    opset = check_versions(model, max_opset)
     contents = Contents(model)
     check_calls(model)
     outside = check_external(contents.tensors, files or {})
@@ -56,34 +57,6 @@ def _load(path: str) -> ModelProto:
         return onnx.load(path, load_external_data=False)
     except (DecodeError, UnicodeDecodeError) as error:
         raise Unfit("not_an_onnx_model", f"The file is not an ONNX protobuf{looks_like(path)}.") from error
-
-
-def _opset(model: ModelProto, highest: int) -> dict[str, int]:
-    if model.ir_version > onnx.IR_VERSION:
-        raise Unfit(
-            "version_unsupported",
-            f"The model has IR version {model.ir_version}; {onnx.IR_VERSION} is the newest known here.",
-        )
-    for function in model.functions:
-        _within(_versions(function), highest, f"Function {function.name[:100]}")
-    opset = _versions(model)
-    _within(opset, highest, "The model")
-    return opset
-
-
-def _versions(declares: ModelProto | FunctionProto) -> dict[str, int]:
-    versions: dict[str, int] = {}
-    for entry in declares.opset_import:
-        domain = plain_domain(entry.domain)
-        versions[domain] = max(entry.version, versions.get(domain, 0))
-    return versions
-
-
-def _within(opset: dict[str, int], highest: int, who: str) -> None:
-    if opset.get("", 0) > highest:
-        raise Unfit(
-            "version_unsupported", f"{who} has opset {opset['']}; opset {highest} is the newest the builder knows."
-        )
 
 
 def _describe(model: ModelProto, contents: Contents, opset: dict[str, int], size: int) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """A build spec against what the builder on a target can do."""
 
+from typing import Any
+
 from app.errors import trouble
 from trtforge.contract.problem import Trouble
-from trtforge.contract.spec import BuildSpec
-from trtforge.contract.target import Capabilities
+from trtforge.contract.spec import BuildSpec, FullOptions
+from trtforge.contract.target import Capabilities, Option
 
 
 def check_options(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
@@ -11,7 +13,7 @@ def check_options(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
 
     The builder clamps an optimization level silently, so nothing out of range may ever reach it.
     """
-    return [*_precision(spec, capabilities), *_numbers(spec, capabilities)]
+    return [*_precision(spec, capabilities), *_numbers(spec, capabilities), *_full(spec, capabilities)]
 
 
 def _precision(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
@@ -30,6 +32,49 @@ def _numbers(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
             message = f"{option} is {asked}{unit}; the builder takes {low} to {high}."
             found.append(_unsupported(option, message, f"Take a value from {low} to {high}{unit}, or leave it out."))
     return found
+
+
+def _full(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
+    found = []
+    for name in FullOptions.model_fields:
+        asked, option = getattr(spec, name), capabilities.options.get(name)
+        if option is None and not (asked is None or asked is False or asked == "none"):
+            found.append(_lacking(name, asked))
+        elif option and asked is not None and not _takes(option, asked):
+            remedy = f"Take {_choices(option)}, or leave it out."
+            found.append(_unsupported(name, f"{name} is {_word(asked)}, which this builder does not take.", remedy))
+    if spec.stripped_plan and spec.refit in (None, "none") and not found:
+        message = "A stripped plan without refit could never be given its weights."
+        found.append(_unsupported("stripped_plan", message, 'Ask also for refit "identical" or "all".'))
+    return found
+
+
+def _lacking(name: str, asked: Any) -> Trouble:
+    message = f"{name} is {_word(asked)}; the builder on this target has no such option."
+    return _unsupported(name, message, "Leave it out, or ask for a target of the full TensorRT that lists it.")
+
+
+def _takes(option: Option, asked: Any) -> bool:
+    if option.range:
+        low, high = option.range
+        return bool(low <= asked <= high and not (option.power_of_two and asked & (asked - 1)))
+    return set(asked) <= set(option.choices) if option.several else asked in option.choices
+
+
+def _choices(option: Option) -> str:
+    if option.range:
+        number = "a power of two" if option.power_of_two else "a value"
+        return f"{number} from {option.range[0]} to {option.range[1]} bytes"
+    return f"{'any' if option.several else 'one'} of: {', '.join(map(_word, option.choices))}"
+
+
+def _word(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ", ".join(value) or "empty"
+    return str(value)
 
 
 def _unsupported(option: str, message: str, remedy: str) -> Trouble:

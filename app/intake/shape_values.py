@@ -6,12 +6,15 @@ from onnx import GraphProto, NodeProto, TensorProto
 
 # Operands that say a shape. The builder takes a Resize's sizes, not its scales; axes must be constants anyway.
 _SAYS_A_SHAPE: dict[str, tuple[int, ...]] = {
+    "BlackmanWindow": (0,),
     "ConstantOfShape": (0,),
     "CumSum": (1,),
     "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
     "Loop": (0,),
     "OneHot": (1,),
-    "Pad": (1,),
+    "Pad": (1, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (3,),

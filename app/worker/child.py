@@ -24,15 +24,17 @@ from app.worker.messages import (
     Inspected,
     InspectRequest,
     Message,
+    NoGpu,
     PreflightRequest,
     Probed,
     ProbeRequest,
     Refused,
     Stopped,
+    WatchRequest,
 )
 from app.worker.scrub import Scrubber, scrubber_here
 
-Outcome = Built | Failed | Stopped | Inspected | Examined | Refused | Probed
+Outcome = Built | Failed | Stopped | Inspected | Examined | Refused | Probed | NoGpu
 
 INSPECT_MEMORY = 8 << 30  # bytes of address space: a 2 GiB model is read twice
 LONGEST_REQUEST = 16 << 20  # bytes
@@ -153,6 +155,8 @@ def _outcome(line: bytes, send: Callable[[Message], None], stop: threading.Event
                 return _preflight(request, stop, scrub)
             case ProbeRequest():
                 return _probe(request)
+            case WatchRequest():
+                return _watch(request, send, stop)
     except Exception as error:
         sys.stderr.write(scrub(traceback.format_exc(), 1 << 14))
         text = scrub(f"{type(error).__name__}: {error}", 500)
@@ -200,6 +204,12 @@ def _probe(request: ProbeRequest) -> Probed:
     from app.worker.tensorrt import probe
 
     return probe(request.builder)
+
+
+def _watch(request: WatchRequest, send: Callable[[Message], None], stop: threading.Event) -> NoGpu | Stopped:
+    from app.worker.nvml import watch
+
+    return watch(request, send, stop)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from app.intake.unfit import Finding, finding
 from app.worker.messages import Examined, Failed, PreflightRequest
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.scrub import Scrubber
-from app.worker.verdict import parse_failure
+from app.worker.verdict import parse_failure, values_missing
 
 DOCTOR_S = 3.0  # seconds that the doctor may take before a build
 
@@ -22,9 +22,7 @@ DOCTOR_S = 3.0  # seconds that the doctor may take before a build
 def examine(request: PreflightRequest, stop: threading.Event, scrub: Scrubber) -> Examined:
     """Return everything that is wrong, the shapes' problems first."""
     report = consult(request.model, request.profiles, request.doctor_s, stop, scrub)
-    return Examined(
-        [*report.problems, *_verdict(request.builder, request.model, scrub)], report.warnings, report.profiles
-    )
+    return Examined([*report.problems, *_verdict(request, scrub)], report.warnings, report.profiles)
 
 
 def consult(
@@ -40,15 +38,16 @@ def consult(
         return Report(profiles=profiles)
 
 
-def _verdict(builder: str, model: str, scrub: Scrubber) -> list[Finding]:
-    trt = importlib.import_module(builder)
+def _verdict(request: PreflightRequest, scrub: Scrubber) -> list[Finding]:
+    trt = importlib.import_module(request.builder)
     log = NativeLog(lambda _: None, scrub)
     logger = logger_for(trt, log)
     network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
-    if parser.parse_from_file(model) and not parser.num_errors:
-        return []
-    return _findings(parse_failure(parser, model, log.first_error, scrub))
+    if not parser.parse_from_file(request.model) or parser.num_errors:
+        return _findings(parse_failure(parser, request.model, log.first_error, scrub))
+    missing = values_missing(network, request.profiles)
+    return [finding(missing.code, missing.message, **missing.where)] if missing else []
 
 
 def _findings(failed: Failed) -> list[Finding]:
@@ -56,10 +55,11 @@ def _findings(failed: Failed) -> list[Finding]:
     nodes = failed.where.get("nodes", ())
     if not nodes:
         return [finding(failed.code, failed.message, native=failed.native, **failed.where)]
+    refused = "is not supported" if failed.code == "op_unsupported" else "is refused"
     return [
         finding(
             failed.code,
-            f"{_operator(node)} {node['name'] or node['node']} is not supported: {node['text'] or 'no reason given'}",
+            f"{_operator(node)} {node['name'] or node['node']} {refused}: {node['text'] or 'no reason given'}",
             **node,
         )
         for node in nodes

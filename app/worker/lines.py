@@ -4,9 +4,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from app.worker.messages import BuildRequest, InspectRequest, Message, PreflightRequest, ProbeRequest
+from app.worker.messages import BuildRequest, InspectRequest, Message, PreflightRequest, ProbeRequest, WatchRequest
 
-Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest
+Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest | WatchRequest
 
 MAX_LINE = 1 << 20  # bytes of one message; the reader gives a child up that says more at once
 STOP = b'{"command":"stop"}\n'
@@ -16,6 +16,7 @@ _KINDS: dict[str, type[Request]] = {
     "inspect": InspectRequest,
     "preflight": PreflightRequest,
     "probe": ProbeRequest,
+    "watch": WatchRequest,
 }
 
 

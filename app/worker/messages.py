@@ -18,6 +18,9 @@ class BuildRequest:
     optimization_level: int
     workspace_bytes: int
     compute_capabilities: list[str]  # "8.9"; empty: the device's own
+    options: dict[str, Any] = field(default_factory=dict)  # of the full builder, by their name in the build spec
+    timing_cache: str | None = None  # its file
+    timing_cache_pinned: bool = False  # it is all that may be used, and stays as it is
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,13 @@ class PreflightRequest:
 @dataclass(frozen=True)
 class ProbeRequest:
     builder: str
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """Say which GPUs NVML shows, then what happens on them, until told to stop."""
+
+    every_s: float  # seconds between samples
 
 
 # ---- child → parent
@@ -100,6 +110,7 @@ class Built:
     weights_bytes: int | None
     activation_bytes: int | None
     scratch_bytes: int | None
+    timing_cache: dict[str, Any] | None = None  # as in the manifest
     type: Literal["built"] = "built"
 
 
@@ -165,7 +176,61 @@ class Probed:
     driver: str | None
     cuda: str | None
     landlock: int  # ABI that shuts in children who read models; 0: the kernel has none, only limits hold them
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # that it was seen to take: fields of `Option`
     type: Literal["probed"] = "probed"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What NVML says of a GPU, or of an instance of one that MIG has split."""
+
+    uuid: str  # "GPU-…" or "MIG-…"
+    name: str  # of the whole GPU
+    compute_capability: str  # "9.0"
+    memory_bytes: int
+    driver: str  # "580.159.04"
+    cuda: str  # "13.0": the newest that the driver serves
+    mig_profile: str | None  # "1g.10gb"
+    index: str  # as nvidia-smi counts: "0"; "0:3" is the instance 3 of it
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that computes on a GPU; None where the driver does not say."""
+
+    pid: int
+    memory_bytes: int | None
+    utilization: int | None  # percent of the last second or so
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    uuid: str
+    utilization: int | None  # percent of the last second or so, of everybody; MIG has none
+    memory_bytes: int | None  # used, of everybody
+    processes: list[GpuProcess]
+    trouble: str | None  # why nothing is known: the GPU is lost
+
+
+@dataclass(frozen=True)
+class GpusFound:
+    gpus: list[Gpu]
+    troubles: list[str]  # of those that cannot be used
+    type: Literal["gpus_found"] = "gpus_found"
+
+
+@dataclass(frozen=True)
+class GpusSampled:
+    samples: list[GpuSample]
+    type: Literal["gpus_sampled"] = "gpus_sampled"
+
+
+@dataclass(frozen=True)
+class NoGpu:
+    """There is none that can be used, or none is left."""
+
+    reason: str
+    type: Literal["no_gpu"] = "no_gpu"
 
 
 Message = (
@@ -181,5 +246,17 @@ Message = (
     | Examined
     | Refused
     | Probed
+    | GpusFound
+    | GpusSampled
+    | NoGpu
 )
-OUTCOMES = (Built, Failed, Stopped, Inspected, Examined, Refused, Probed)  # the last message of a child, exactly one
+OUTCOMES = (
+    Built,
+    Failed,
+    Stopped,
+    Inspected,
+    Examined,
+    Refused,
+    Probed,
+    NoGpu,
+)  # the last message of a child, exactly one

@@ -26,6 +26,7 @@ class NativeLog:
 
     def __init__(self, say: Callable[[Message], None], scrub: Callable[[str], str]) -> None:
         self._say, self._scrub = say, scrub
+        self.complaints = 0  # warnings and errors so far, without the noise
         self._said = 0
         self._writable = select.poll()
         self._writable.register(2, select.POLLOUT)
@@ -58,6 +59,7 @@ class NativeLog:
             for name, count in _FIGURES.findall(text):
                 self._figures[name] = max(int(count), self._figures.get(name, 0))
         elif words := without_noise(text):
+            self.complaints += 1
             if severity != "WARNING":
                 self._error = self._error or words
             self._tell(severity, words)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -84,11 +84,13 @@ class Child:
         folder: Path,
         on_output: Callable[[bytes], None],
         argv: list[str] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> "Child":
         """Start a child in `folder` and hand it `request`. `on_output` gets its stdout and stderr in chunks.
 
         Call it on the event loop's own thread: the kernel ends the child with the *thread* that started it. `argv`
-        replaces the command in tests; the number of the message descriptor is appended. Raises `OSError`.
+        replaces the command in tests; the number of the message descriptor is appended. `more` joins its environment.
+        Raises `OSError`.
         """
         said, speaks = os.pipe2(os.O_CLOEXEC)
         command = argv or [sys.executable, "-P", "-s", "-m", "app.worker.child"]
@@ -100,7 +102,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 bufsize=0,
                 cwd=folder,
-                env=child_environment(os.environ, folder),
+                env={**child_environment(os.environ, folder), **(more or {})},
                 pass_fds=(speaks,),
                 start_new_session=True,
             )
@@ -110,6 +112,11 @@ class Child:
         finally:
             os.close(speaks)
         return cls(popen, request, said, on_output)
+
+    @property
+    def pids(self) -> set[int]:
+        """Members of the group when `usage` last looked."""
+        return {self.pid, *self._seen}
 
     async def messages(self) -> AsyncIterator[Message]:
         """Yield what the child says until it closes its descriptor. Raises `ProtocolBroken`; the child lives on."""

@@ -12,9 +12,11 @@ from typing import Any
 from app.worker.messages import BuildRequest, Built, Failed, Log, Probed, Stage, Stopped
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
+from app.worker.options import offered, set_options
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
-from app.worker.verdict import first_line, parse_failure
+from app.worker.timing_cache import TimingCache
+from app.worker.verdict import Ends, build_failure, parse_failure, same, values_missing
 
 Outcome = Built | Failed | Stopped
 
@@ -26,13 +28,6 @@ _DTYPES = {  # TensorRT's names → ONNX's in lower case, as everywhere on the w
     "FP4": "float4e2m1",
     "E8M0": "float8e8m0",
 }
-
-
-class Ends(Exception):
-    """The build is over before there is a plan."""
-
-    def __init__(self, outcome: Failed | Stopped) -> None:
-        self.outcome = outcome
 
 
 def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub: Scrubber) -> Outcome:
@@ -51,7 +46,8 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
         config = _configure(trt, builder, network, request)
         phases.say(Stage("build"))
         layers = layers_by_dtype(network)
-        plan = _serialize(trt, builder, network, config, log, phases, stop)
+        with TimingCache(trt, config, request, log, phases.say) as timings:
+            plan = _serialize(trt, builder, network, config, log, phases, stop)
         _write(request.plan, plan)
         return Built(
             onnx_parser=parser_version(trt),
@@ -59,6 +55,7 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
             weights_bytes=log.figure("Total Weights Memory"),
             activation_bytes=log.figure("Total Activation Memory"),
             scratch_bytes=log.figure("Max Scratch Memory"),
+            timing_cache=timings.figures(),
         )
     except Ends as end:
         return end.outcome
@@ -81,6 +78,7 @@ def probe(name: str) -> Probed:
         gpu=None,
         driver=None,
         cuda=None,
+        options=offered(trt, builder),
         landlock=landlock_abi(),
     )
 
@@ -146,8 +144,10 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
     _set_level(config, request.optimization_level)
     _set_workspace(trt, config, request.workspace_bytes)
     _set_capabilities(trt, config, request.compute_capabilities)
+    set_options(trt, config, request.options)
     inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
-    _values_given(request.profiles, [name for name, tensor in inputs.items() if tensor.is_shape_tensor])
+    if missing := values_missing(network, request.profiles):
+        raise Ends(missing)
     for number, ranges in enumerate(request.profiles):
         _add_profile(builder, config, number, ranges, inputs)
     return config
@@ -156,33 +156,26 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
 def _set_level(config: Any, asked: int) -> None:
     with suppress(TypeError, ValueError, OverflowError):
         config.builder_optimization_level = asked
-    _same("optimization_level", asked, config.builder_optimization_level)
+    same("optimization_level", asked, config.builder_optimization_level)
 
 
 def _set_workspace(trt: Any, config: Any, asked: int) -> None:
     with suppress(TypeError, ValueError, OverflowError):
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, asked)
-    _same("workspace_bytes", asked, config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE))
+    same("workspace_bytes", asked, config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE))
 
 
 def _set_capabilities(trt: Any, config: Any, asked: list[str]) -> None:
     if not asked:
         return
     known = _capabilities(trt)
-    _same("compute_capabilities", asked, [capability for capability in asked if capability in known])
+    same("compute_capabilities", asked, [capability for capability in asked if capability in known])
     config.num_compute_capabilities = len(asked)
     for index, capability in enumerate(asked):
         config.set_compute_capability(known[capability], index)
     names = {member: capability for capability, member in known.items()}
     got = [config.get_compute_capability(index) for index in range(config.num_compute_capabilities)]
-    _same("compute_capabilities", asked, [names.get(member, member.name) for member in got])
-
-
-def _same(option: str, asked: Any, got: Any) -> None:
-    """A builder that takes another value than the engine key says would build another engine under that key."""
-    if asked != got:
-        where = {"option": option, "asked": asked, "got": got}
-        raise Ends(Failed("option_unsupported", f"The builder made {got} of {option} = {asked}.", where=where))
+    same("compute_capabilities", asked, [names.get(member, member.name) for member in got])
 
 
 def _add_profile(
@@ -197,14 +190,6 @@ def _add_profile(
             raise Ends(_no_profile(number, name, f"the builder refuses min, opt, max = {three}"))
     if config.add_optimization_profile(profile) < 0:
         raise Ends(_no_profile(number, None, "the builder refuses it"))
-
-
-def _values_given(profiles: list[dict[str, dict[str, Any]]], needed: list[str]) -> None:
-    """Inputs that the builder takes values of, whatever the graph looked like before."""
-    for number, ranges in enumerate(profiles or ([{}] if needed else [])):
-        if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
-            message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
-            raise Ends(Failed("shape_values_required", message, where={"profile": number, "input": missing[0]}))
 
 
 def _set_range(profile: Any, name: str, three: list[list[int]], values: bool) -> bool:
@@ -235,9 +220,7 @@ def _serialize(
     if stop.is_set() and (plan is not None or refused.is_set()):
         raise Ends(Stopped("monitor" if refused.is_set() else "between_stages"))
     if plan is None:  # not cancelled: the builder returns the same for both, and only we know who was asked
-        native = log.first_error
-        message = f"The builder gave up: {first_line(native)}"
-        raise Ends(Failed("builder_error", message, native))
+        raise Ends(build_failure(log.first_error))
     return plan
 
 

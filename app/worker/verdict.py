@@ -2,30 +2,74 @@
 
 from typing import Any
 
-from app.worker.messages import Failed
+from app.worker.messages import Failed, Stopped
 from app.worker.native_log import without_noise
 from app.worker.scrub import Scrubber
 
 MOST = 100  # nodes and errors that are listed
 
 
+class Ends(Exception):
+    """The build is over before there is a plan."""
+
+    def __init__(self, outcome: Failed | Stopped) -> None:
+        self.outcome = outcome
+
+
+def same(option: str, asked: Any, got: Any) -> None:
+    """A builder that takes another value than the engine key says would build another engine under that key."""
+    if asked != got:
+        where = {"option": option, "asked": asked, "got": got}
+        raise Ends(Failed("option_unsupported", f"The builder made {got} of {option} = {asked}.", where=where))
+
+
 def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) -> Failed:
     """Return the parser's errors, all of them (up to `MOST`).
 
-    `op_unsupported` when it does not know an operator or not in this form, else `builder_error`. A missing plugin comes
-    as INVALID_NODE from the parser, so what it says about the operator's name counts too.
+    `op_unsupported` when it does not know an operator or not in this form, `node_refused` when it blames nodes of
+    operators that it knows, else `builder_error`. A missing plugin comes as INVALID_NODE from the parser, so what it
+    says about the operator's name counts too.
     """
     errors = [parser.get_error(i) for i in range(min(parser.num_errors, MOST))]
     native = _text(errors[0], scrub) if errors else logged
     unknown = [error for error in errors if _unsupported(parser, error)]
-    if not unknown:
+    blamed = unknown or [error for error in errors if error.node_operator()]
+    if not blamed:
         where = {"errors": [_where(error, None, scrub) for error in errors]}
         return Failed("builder_error", f"The parser refused the model: {first_line(native)}", native, where)
     domains = _domains(model)
-    nodes = [_where(error, domains.get(error.node()), scrub) for error in unknown]
+    nodes = [_where(error, domains.get(error.node()), scrub) for error in blamed]
     kinds = sorted({node["op"] for node in nodes})
-    message = f"The builder does not support {len(nodes)} of the model's nodes: {', '.join(kinds[:10])}."
-    return Failed("op_unsupported", message, native, {"nodes": nodes})
+    code, does = ("op_unsupported", "support") if unknown else ("node_refused", "take")
+    message = f"The builder does not {does} {len(nodes)} of the model's nodes: {', '.join(kinds[:10])}."
+    return Failed(code, message, native, {"nodes": nodes})
+
+
+def values_missing(network: Any, profiles: list[dict[str, dict[str, Any]]]) -> Failed | None:
+    """Say which inputs the builder takes values of, whatever the graph looked like before, and no profile gives any."""
+    inputs = [network.get_input(i) for i in range(network.num_inputs)]
+    needed = [tensor.name for tensor in inputs if tensor.is_shape_tensor]
+    for number, ranges in enumerate(profiles or ([{}] if needed else [])):
+        if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
+            message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
+            return Failed("shape_values_required", message, where={"profile": number, "input": missing[0]})
+    return None
+
+
+# Words of the builder's error → what they mean. Only what it says itself; all else stays `builder_error`.
+_BUILD_ERRORS = (
+    ("Cannot compile for target(s)", "target_unsupported"),
+    ("MyelinCheckException", "compiler_failed"),
+    ("Error Code 1: Myelin", "compiler_failed"),
+    ("has no runners that implement it", "kernel_missing"),
+    ("Could not find any implementation for node", "kernel_missing"),
+)
+
+
+def build_failure(native: str | None) -> Failed:
+    """Return what the first error of a build that gave up says."""
+    code = next((code for words, code in _BUILD_ERRORS if words in (native or "")), "builder_error")
+    return Failed(code, f"The builder gave up: {first_line(native)}", native)
 
 
 def first_line(native: str | None) -> str:

@@ -40,6 +40,7 @@ PLAIN = frozenset(
         "name_history",
         "set_name",
         "remove_name",
+        "named",
         "ready",
         "fetch",
         "readiness",

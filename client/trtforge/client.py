@@ -16,7 +16,7 @@ from trtforge.contract.events import Event, Withdrawn
 from trtforge.contract.models import Model, Preflight, PreflightAsk
 from trtforge.contract.names import Name, NameHistory, NamePage, Want
 from trtforge.contract.resolve import Resolve, Resolved
-from trtforge.contract.target import Targets
+from trtforge.contract.target import Targets, TargetSelector
 from trtforge.contract.tokens import Ticket
 from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
@@ -24,6 +24,7 @@ from trtforge.stream import Follower
 
 _LONGEST_WAIT_S = 60.0  # that the service grants
 _SETTLE_S = 1.0  # a request is answered or goes on together with its build's last event
+_NOT_YET = frozenset({404, 429, 502, 503, 504})  # a name that may come to mean an engine
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -228,6 +229,25 @@ class Client:
 
     def remove_name(self, name: str) -> None:
         self._connection.send("DELETE", f"/v1/names/{name}")
+
+    def named(self, name: str, machine: TargetSelector, wait_s: float = 0.0) -> str:
+        """Return the key of the engine that a name means for a machine now.
+
+        Asks again for `wait_s` seconds while there is none: the name is not set yet, its engine not asked for or being
+        built, the service not up. Then raises what the last answer was.
+        """
+        said = machine.model_dump(exclude_none=True, exclude={"compute_capabilities"})
+        if machine.compute_capabilities:
+            said["compute_capability"] = machine.compute_capabilities[0]
+        patience = Patience(wait_s)
+        while True:
+            try:
+                answer = self._connection.send("GET", f"/v1/names/{name}/ready", params=said)
+                return answer.headers["Content-Location"].rpartition("/")[2]
+            except (ServiceError, ServiceUnreachable) as trouble:
+                may_pass = isinstance(trouble, ServiceUnreachable) or trouble.problem.status in _NOT_YET
+                if not may_pass or not patience.pause(getattr(trouble, "retry_after", None)):
+                    raise
 
     def ready(self, engine_key: str) -> bool:
         """Say whether the engine can be fetched now; False while it is being built. Unknown keys raise `not_found`."""

@@ -175,7 +175,9 @@ def upgrade() -> None:
     op.create_table(
         "workers",
         sa.Column("id", sa.String(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=False),
         sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("gpu", Json, nullable=True),
         sa.Column("host", sa.String(), nullable=False),
         sa.Column("pid", sa.Integer(), nullable=False),
         sa.Column("slots", sa.Integer(), nullable=False),

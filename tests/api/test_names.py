@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,10 @@ from tests.api.test_find import SEEDS, WIDER
 from tests.conftest import Server
 from tests.domain.test_key import MODEL, SPEC, TARGET
 from trtforge.cli.main import app
+from trtforge.client import Client
 from trtforge.contract.engines import Manifest
+from trtforge.contract.target import TargetSelector
+from trtforge.errors import ServiceError
 
 Found = tuple[Server, list[Manifest]]
 SPECS = {"one": SPEC.model_dump(mode="json"), "wider": WIDER.model_dump(mode="json")}
@@ -180,3 +184,28 @@ def test_the_commands(found: Found):
     assert "builder tensorrt → tensorrt_rtx" in resolved
     trtforge(found, "name", "remove", "told")
     assert "told" not in trtforge(found, "name", "list")
+
+
+def test_a_machine_fetches_by_name_and_waits_until_the_name_means_something(found: Found, tmp_path: Path):
+    goal = tmp_path / "model.plan"
+    rtx = ["--target", "builder_version=1.7.1.116", "--target", "compute_capabilities=8.9"]
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(trtforge, found, "fetch", "--name", "awaited", "--wait", "60", "-o", str(goal), *rtx)
+        set_name(found, "awaited", target={"builder": "tensorrt_rtx"})
+        assert "(verified)" in fetched.result(90)
+    assert goal.read_bytes() == b"one"
+    with Client(found[0].url) as client:  # a probe needs no token
+        machine = TargetSelector(builder="tensorrt", gpu="NVIDIA L40S", driver="570.86")
+        assert client.named("awaited", machine) == found[1][2].engine_key
+        other = TargetSelector(builder="tensorrt", gpu="NVIDIA T4", compute_capabilities=("7.5",), driver="570.86")
+        for name, asking, code in (("awaited", other, "no_compatible_engine"), ("never", machine, "not_found")):
+            with pytest.raises(ServiceError) as refused:
+                client.named(name, asking)
+            assert refused.value.code == code
+
+
+@pytest.mark.parametrize("words", [[], ["sha256:00", "--name", "one"]])
+def test_fetch_takes_a_key_or_a_name(words: list[str]):
+    ended = CliRunner().invoke(app, ["fetch", *words])
+    assert ended.exit_code == 2
+    assert "one of the two" in ended.output

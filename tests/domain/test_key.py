@@ -36,6 +36,16 @@ OTHER_SPEC: dict[str, Any] = {
     "precision": "fp16",
     "optimization_level": 4,
     "workspace_bytes": 1 << 31,
+    "hardware_compatibility": "ampere_plus",
+    "version_compatible": True,
+    "refit": "all",
+    "stripped_plan": True,
+    "weight_streaming": True,
+    "sparsity": True,
+    "tactic_dram_bytes": 1 << 20,
+    "tactic_shared_memory_bytes": 1 << 10,
+    "tactic_sources": ("jit_convolutions",),
+    "profiling_verbosity": "detailed",
 }
 OTHER_TARGET: dict[str, Any] = {
     "builder": "tensorrt",

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import tensorrt_rtx as trt
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnx.helper import make_node
+from onnx.numpy_helper import from_array
 
 from app.intake.buildable import problems
 from app.intake.walk import Contents
@@ -47,3 +48,42 @@ def test_types(name):
 def test_quantization(zero, scale):
     made = quantized(zero, scale)
     assert parses(made) == (not problems(made.graph, Contents(made).nodes))
+
+
+def builds(made: ModelProto) -> bool:
+    logger = trt.Logger(trt.Logger.INTERNAL_ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse(made.SerializeToString()):
+        return False
+    return builder.build_serialized_network(network, builder.create_builder_config()) is not None
+
+
+SHAPE = (2, 4)
+SCALE = from_array(np.array(0.5, np.float32), "s")
+
+
+def _through(node: NodeProto, given: str, made: str, *more: ValueInfoProto) -> ModelProto:
+    """One node between an input of the type `given` and an output of the type `made`."""
+    ends = [value(name, SHAPE, getattr(TensorProto, dtype)) for name, dtype in (("x", given), ("y", made))]
+    return model([node], inputs=[ends[0], *more], outputs=ends[1:], initializer=[SCALE], opset=23)
+
+
+ENDS = {
+    "cast from FP8": _through(make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT), "FLOAT8E4M3FN", "FLOAT"),
+    "cast to FP8": _through(make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT8E4M3FN), "FLOAT", "FLOAT8E4M3FN"),
+    "cast from INT4": _through(make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT), "INT4", "FLOAT"),
+    "cast to INT8": _through(make_node("Cast", ["x"], ["y"], to=TensorProto.INT8), "FLOAT", "INT8"),
+    "FP8 dequantized": _through(make_node("DequantizeLinear", ["x", "s"], ["y"]), "FLOAT8E4M3FN", "FLOAT"),
+    "FP8 as it is": _through(make_node("Identity", ["x"], ["y"]), "FLOAT8E4M3FN", "FLOAT8E4M3FN"),
+    "a zero point that is given": _through(
+        make_node("QuantizeLinear", ["x", "s", "z"], ["y"]), "FLOAT", "INT8", value("z", (), TensorProto.INT8)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_types_that_only_pass_through_and_zero_points_that_are_given(what):
+    made = ENDS[what]
+    assert builds(made) == (not problems(made.graph, Contents(made).nodes))

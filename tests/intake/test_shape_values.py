@@ -46,6 +46,8 @@ CASES = {
     "sizes": made(make_node("Resize", ["x", "", "", "s"], ["y"], mode="nearest")),
     "constant of shape": made(node("ConstantOfShape", "s", "y"), given=[whole()]),
     "pad": made(node("Pad", "x", "s", "y"), given=[value("x"), whole(shape=(4,))]),
+    "the axes of a pad": made(node("Pad", "x", "by", "", "s", "y"), given=[value("x"), whole()], by=[1, 1, 1, 1]),
+    "a window": made(node("HannWindow", "s", "y"), given=[whole(shape=())], rank=1),
     "range": made(
         node("Range", "a", "b", "d", "y"), given=[whole(n, ()) for n in "abd"], rank=1, dtype=TensorProto.INT64
     ),

@@ -202,8 +202,7 @@ def test_a_body_of_another_type(api: Api, fixed: str, media: str) -> None:
     with nothing_changes(api):
         content = json.dumps({"model": fixed})
         answer = api.http.post("/v1/builds", content=content, headers={"Content-Type": media})
-        assert answer.status_code in (415, 422)
-        assert_problem(answer, answer.json()["code"])
+        assert_problem(answer, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("name", ["half", "NaN", "NUL in a label", "a key twice", "deep lists"])

@@ -87,6 +87,19 @@ def test_a_model_over_the_limit_is_refused(api: Api, announced: bool) -> None:
         body = assert_problem(api.http.put(f"/v1/models/{digest}", content=chunks(), headers=length), "too_large")
         assert body["limit"] == 40_000_000
         assert "TRTFORGE_MAX_MODEL_BYTES" in body["detail"]
+        assert "/v1/files" in body["remedy"]
+
+
+def test_a_model_over_two_gibibytes_is_refused_before_it_is_sent(server: Server) -> None:
+    """Nothing is set: one file of protobuf can hold no more, and the answer says how to send it in several."""
+    head = f"PUT /v1/models/sha256:{'3' * 64} HTTP/1.1\r\nHost: here\r\nContent-Length: {(2 << 30) + 1}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head.encode())
+        said = b""
+        while b"save_as_external_data" not in said and (more := connection.recv(1 << 16)):
+            said += more
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert b"save_as_external_data" in said
 
 
 def test_a_disk_that_is_nearly_full_takes_no_models(make_server: Callable[..., Server], tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from app.worker.messages import ProbeRequest
 from app.worker.probe import BuilderUnusable, probe
-from tests.worker.models import run
+from tests.worker.models import outcome, run, run_child
 
 
 def test_the_real_builder_reports_itself():
@@ -21,6 +22,11 @@ def test_the_real_builder_reports_itself():
 def test_a_builder_that_is_not_installed_is_unusable_with_the_reason():
     with pytest.raises(BuilderUnusable, match=r"no_such_builder does not start: .*ModuleNotFoundError"):
         run(probe("no_such_builder", 60))
+
+
+def test_a_child_tells_an_unusable_builder_by_its_code(tmp_path):
+    messages, _, _ = run(run_child(ProbeRequest("no_such_builder"), tmp_path))
+    assert outcome(messages).code == "builder_unusable"
 
 
 def test_a_builder_that_does_not_answer_in_time_is_unusable():

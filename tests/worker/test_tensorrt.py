@@ -2,10 +2,14 @@
 
 import stat
 
+import numpy as np
 import pytest
+from onnx import TensorProto
 from onnx.helper import make_node
+from onnx.numpy_helper import from_array
 
 from app.worker.messages import Built, Failed, Log, PhaseFinished, PhaseStarted, PhaseStep, Stage
+from tests.intake.hostile import model, value
 from tests.worker.models import SQUEEZENET, build_request, chain, folder_with, outcome, profile, run, run_child
 
 
@@ -78,11 +82,11 @@ def test_every_unknown_operator_is_named_with_its_node_and_domain(tmp_path):
     assert [m for m in messages if isinstance(m, Log) and m.level == "error"]
 
 
-def test_a_model_that_the_parser_refuses_is_a_builder_error_with_its_words(tmp_path):
+def test_a_node_that_the_parser_blames_is_named_with_its_words(tmp_path):
     failed = _failure(tmp_path, chain(1, make_node("Relu", ["nowhere"], ["c"])))
-    assert failed.code == "builder_error"
+    assert failed.code == "node_refused"
     assert "Relu" in failed.native
-    assert failed.where["errors"][0]["node"] == 1
+    assert failed.where["nodes"][0]["node"] == 1
 
 
 def test_an_operator_in_a_form_that_the_builder_does_not_take_is_unsupported(tmp_path):
@@ -93,10 +97,27 @@ def test_an_operator_in_a_form_that_the_builder_does_not_take_is_unsupported(tmp
 
 def test_the_noise_of_a_machine_without_a_gpu_is_in_no_failure(tmp_path):
     failed = _failure(tmp_path, chain(1, make_node("Reshape", ["t1", "t0"], ["c"])))
-    assert failed.code == "builder_error"
+    assert failed.code == "node_refused"
     assert "symbolic" in failed.native
     assert "cudaError" not in repr(failed)
     assert "\n" not in failed.message
+
+
+def test_a_layer_without_a_kernel_is_told_from_other_failures(tmp_path):
+    """NonMaxSuppression parses, and the builder for RTX has nothing that runs it."""
+    boxes, scores = value("boxes", (1, 6, 4)), value("scores", (1, 1, 6))
+    most = from_array(np.array([3], np.int64), "most")
+    node = make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["y"])
+    made = value("y", (None, 3), TensorProto.INT64)
+    suppressing = model([node], inputs=[boxes, scores], outputs=[made], initializer=[most])
+    assert _failure(tmp_path, suppressing, profiles=[]).code == "kernel_missing"
+
+
+def test_a_part_that_the_compiler_gives_up_on_is_told_from_other_failures(tmp_path):
+    shapes = {name: value(name, (2, 3, 4, 8)) for name in ("q", "k", "v")}
+    node = make_node("Attention", ["q", "k", "v"], ["y"])
+    attending = model([node], inputs=[*shapes.values()], outputs=[value("y", (2, 3, 4, 8))], opset=23)
+    assert _failure(tmp_path, attending, profiles=[]).code == "compiler_failed"
 
 
 def test_a_missing_model_is_a_builder_error(tmp_path):

@@ -10,8 +10,10 @@ from trtforge.cli.manifest import summary
 from trtforge.cli.order import bar
 from trtforge.cli.session import Json, Token, Url, session
 from trtforge.cli.text import console, plain
+from trtforge.cli.wish import Machine, target_of
 from trtforge.client import Client
 from trtforge.contract.builds import TERMINAL, Build
+from trtforge.fingerprint import fingerprint
 
 _STOP_S = 60.0  # longer than a grace and a kill
 
@@ -59,7 +61,10 @@ def withdraw(
 
 
 def fetch(
-    engine_key: Annotated[str, typer.Argument(metavar="ENGINE_KEY")],
+    engine_key: Annotated[str | None, typer.Argument(metavar="ENGINE_KEY")] = None,
+    name: Annotated[str | None, typer.Option(help="The engine that this name means for this machine, instead.")] = None,
+    target: Machine = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until the name means an engine that is there.")] = 0.0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="Where the plan goes [<key>.plan].")
     ] = None,
@@ -67,10 +72,14 @@ def fetch(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Fetch an engine's plan, verified, whole or not at all."""
-    goal = output or Path(engine_key.removeprefix("sha256:")[:12] + ".plan")
+    """Fetch an engine's plan, verified, whole or not at all; by its key, or by a name for an init container."""
+    if (engine_key is None) == (name is None):
+        raise typer.BadParameter("give the key of an engine or --name, one of the two", param_hint="ENGINE_KEY")
+    machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
     with session(url, token) as client:
         out = console(quiet=as_json)
+        engine_key = engine_key or client.named(str(name), machine, wait)
+        goal = output or Path(engine_key.removeprefix("sha256:")[:12] + ".plan")
         with bar(out, f"fetch {plain(goal.name)}") as moved:
             manifest = client.fetch(engine_key, goal, progress=moved)
         if as_json:

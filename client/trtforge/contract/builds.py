@@ -59,6 +59,8 @@ class Progress(Wire):
     activity: Activity | None  # None: not sampled yet
     cpu_s: float | None
     rss_bytes: int | None
+    gpu_utilization: int | None = None  # percent; None: no GPU is used, or it does not say
+    gpu_memory_bytes: int | None = None  # of the builder
     phases: tuple[LivePhase, ...]  # live ones, outermost first
     estimate: Estimate | None = None
 

@@ -72,6 +72,29 @@ class Precision(Wire):
     achieved: dict[str, int]  # dtype → layers whose first output has it
 
 
+class DeviceNeighbour(Wire):
+    """Another process on the GPU: the most that was seen of it; None where the driver does not say."""
+
+    pid: int
+    memory_bytes: int | None
+    utilization: int | None  # percent
+
+
+class ManifestDevice(Wire):
+    """The GPU that the build had to itself among builds, and who else was seen on it in `samples` looks."""
+
+    uuid: str
+    name: str
+    compute_capability: str
+    memory_bytes: int
+    driver: str
+    cuda: str
+    mig_profile: str | None
+    samples: int
+    neighbours: tuple[DeviceNeighbour, ...]
+    trouble: str | None  # with the GPU or its driver, during the build
+
+
 class ManifestBuild(Wire):
     id: str
     attempts: int
@@ -101,6 +124,7 @@ class Manifest(Wire):
     calibration: dict[str, Any] | None = None
     plugins: tuple[dict[str, Any], ...] = ()
     timing_cache: dict[str, Any] | None = None
+    device: ManifestDevice | None = None  # None: built on processors
     verified: Literal["bytes", "deserialized"]
     build: ManifestBuild
     created_at: Instant

@@ -127,6 +127,8 @@ class Heartbeat(Wire):
     activity: Activity | None
     cpu_s: float | None
     rss_bytes: int | None
+    gpu_utilization: int | None = None
+    gpu_memory_bytes: int | None = None
     estimate: Estimate | None = None
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, FiniteFloat, StringConstraints
+from pydantic import BaseModel, Field, FiniteFloat, StrictBool, StringConstraints
 
 from trtforge.contract.base import Asked, Wire
 
@@ -29,7 +29,22 @@ class ShapeRange(Asked):
 OptimizationProfile = dict[str, ShapeRange]
 
 
-class BuildSpec(Asked):
+class FullOptions(BaseModel):
+    """What only some builders can do: the capability table of a target lists what may be asked for, under `options`."""
+
+    hardware_compatibility: str | None = None  # "none", "ampere_plus" or "same_compute_capability"
+    version_compatible: StrictBool | None = None  # the plan also runs on later versions, through its lean runtime
+    refit: str | None = None  # "none"; "identical": only with the very weights it was built from; "all": with any
+    stripped_plan: StrictBool | None = None  # without the weights that a refit gives it
+    weight_streaming: StrictBool | None = None  # weights may stay in the memory of the host
+    sparsity: StrictBool | None = None  # use 2:4 structured sparsity where the weights have it
+    tactic_dram_bytes: Annotated[int, Field(strict=True)] | None = None  # None: what the GPU model has
+    tactic_shared_memory_bytes: Annotated[int, Field(strict=True)] | None = None  # None: what the GPU model has
+    tactic_sources: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
+    profiling_verbosity: str | None = None  # what a plan says of its layers: "none", "layer_names_only", "detailed"
+
+
+class BuildSpec(FullOptions, Asked):
     """What is asked for. What is left out is filled from the target's constant defaults."""
 
     profiles: Annotated[tuple[OptimizationProfile, ...], Field(max_length=32)] = ()
@@ -38,8 +53,8 @@ class BuildSpec(Asked):
     workspace_bytes: Annotated[int, Field(strict=True)] | None = None
 
 
-class EffectiveSpec(Wire):
-    """What is built: nothing left open. In the engine key, canonically."""
+class EffectiveSpec(FullOptions, Wire):
+    """What is built: nothing left open. In the engine key, canonically, without the options that its builder lacks (None)."""
 
     profiles: tuple[OptimizationProfile, ...]
     precision: str

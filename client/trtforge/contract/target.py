@@ -45,6 +45,16 @@ class SpecDefaults(Wire):
     workspace_bytes: int
 
 
+class Option(Wire):
+    """What may be asked for of an option that only some builders have, and what is taken when nothing is."""
+
+    choices: tuple[str | bool, ...] = ()
+    several: bool = False  # any number of the choices
+    range: tuple[int, int] | None = None  # of a number, which is a power of two where `power_of_two`
+    power_of_two: bool = False
+    default: bool | str | tuple[str, ...] | None = None  # None: the builder's own, which follows from the GPU model
+
+
 class Capabilities(Wire):
     """What the builder on a target can do; probed once at start, decides defaults and refusals."""
 
@@ -57,6 +67,28 @@ class Capabilities(Wire):
     timing_cache: bool
     portable: bool
     defaults: SpecDefaults
+    options: dict[str, Option] = {}  # by the field of the build spec; what is not here the builder does not do
+
+
+class WorkerGpu(Wire):
+    """The GPU that a worker builds on, as NVML tells it. `uuid` tells two of one model apart."""
+
+    uuid: str
+    name: str
+    compute_capability: str
+    memory_bytes: int
+    driver: str
+    cuda: str
+    mig_profile: str | None
+
+
+class WorkerDevice(Wire):
+    """Where one live worker builds; `gpu` null: on processors."""
+
+    worker: str
+    host: str
+    slots: int
+    gpu: WorkerGpu | None
 
 
 class KnownTarget(Wire):
@@ -67,6 +99,7 @@ class KnownTarget(Wire):
     last_seen: Instant
     queue_length: int
     capabilities: Capabilities
+    devices: tuple[WorkerDevice, ...] = ()
 
 
 class Targets(Wire):
