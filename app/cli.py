@@ -5,6 +5,9 @@ import json
 import logging
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -13,11 +16,17 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 
+from app.builds.parts import Parts
+from app.builds.reindex import reindex as reindex_parts
+from app.builds.verify import verify as verify_parts
 from app.db import migrate
 from app.db.session import Database
+from app.domain.ids import new_id
 from app.errors import Busy, NotReady, StoreFull, StoreUnusable
 from app.main import create_app
 from app.settings import Settings
+from app.store.local import LocalStore
+from trtforge.cli.keep import verified
 
 GRACE = 3  # seconds for open connections once the streams were told to end
 
@@ -150,3 +159,44 @@ def current() -> None:
     """Show the schema of the database and of this version."""
     database = Database(_settings({}).url)
     typer.echo(f"database {migrate.current(database)}, this version {migrate.head()}")
+
+
+@contextmanager
+def _data() -> Iterator[Parts]:
+    """Open the data folder as the service does; what goes wrong becomes a message and exit code 2."""
+    settings = _settings({})
+    if not (settings.data_dir / "store").is_dir():
+        _give_up(f"there is no store in {settings.data_dir} (TRTFORGE_DATA_DIR)")
+    try:
+        if migrate.current(database := Database(settings.url)) != migrate.head():
+            _give_up(f"the schema of the database is not this version's, {migrate.head()}; run `trtforge db upgrade`")
+        yield Parts(settings, database, LocalStore(settings.data_dir / "store"))
+    except (NotReady, Busy, StoreFull, StoreUnusable, OSError) as error:
+        _give_up(str(error))
+
+
+@db.command()
+def verify(
+    quick: Annotated[bool, typer.Option("--quick", help="Compare sizes, do not read the bytes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
+) -> None:
+    """Compare every row with its bytes, and back; beside a running service too. Exit code 1 when something is wrong."""
+    with _data() as parts:
+        found = verify_parts(parts, quick)
+    typer.echo(found.model_dump_json(indent=2) if as_json else verified(found))
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@db.command()
+def reindex() -> None:
+    """Make the rows of engines and models from the store alone, and what is missing beside it from the rows."""
+    _log("error")
+    upgrade()
+    with _data() as parts:
+        parts.store.open_staging(new_id("wrk"))
+        try:
+            added = reindex_parts(parts)
+        finally:
+            parts.store.close()
+    typer.echo(f"added {', '.join(f'{count} {name}' for name, count in asdict(added).items())}")

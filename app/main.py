@@ -12,12 +12,14 @@ from starlette.types import Receive, Scope, Send
 
 import app as package
 from app.api import (
+    artifacts,
     builds,
     document,
     engines,
     events,
     files,
     find,
+    gc,
     health,
     keep,
     metrics,
@@ -27,6 +29,7 @@ from app.api import (
     problems,
     requests,
     schemas,
+    signatures,
     targets,
     tokens,
 )
@@ -34,6 +37,7 @@ from app.api.lookup import Lookup
 from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
+from app.builds.gc import Collector
 from app.builds.keyring import Keyring
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
@@ -41,6 +45,7 @@ from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.recover import recover
 from app.builds.register import forget_workers, register
+from app.builds.signing import signer_of, trusted_keys
 from app.builds.supervise import Supervisor
 from app.builds.upload import Uploads
 from app.db import migrate
@@ -64,8 +69,15 @@ class Running:
 
     def __init__(self, settings: Settings, now: Callable[[], datetime] = utc_now) -> None:
         settings.check()
+        trusted_keys(settings)  # refused now, not at the first import
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        self.parts = Parts(settings, Database(settings.url), LocalStore(settings.data_dir / "store"), now=now)
+        self.parts = Parts(
+            settings,
+            Database(settings.url),
+            LocalStore(settings.data_dir / "store"),
+            now=now,
+            signer=signer_of(settings),
+        )
         self.feeds = Feeds(self.parts)
         self._count()
         uploads = Uploads(self.parts)
@@ -117,8 +129,9 @@ class Running:
         await asyncio.to_thread(self.open)
         assert self._owner is not None
         worker = asyncio.create_task(self._start_workers(self._owner))
+        collector = asyncio.create_task(Collector(self.parts).run())
         lag = asyncio.create_task(self.parts.metrics.watch_loop())
-        self._loops = [asyncio.create_task(self.readiness.follow()), lag, worker]
+        self._loops = [asyncio.create_task(self.readiness.follow()), lag, collector, worker]
 
     async def _start_workers(self, owner: str) -> None:
         """Choose the builder and begin to claim; the API answers meanwhile, and says why it is not ready."""
@@ -137,13 +150,18 @@ class Running:
         self._loops.append(asyncio.create_task(self.prebuild.run()))
         probed = choice.probed
         named = {"builder": probed.builder, "builder_version": probed.builder_version, "why": choice.why}
-        self.readiness.machine = named | {"devices": [device.name for device in choice.devices]}
-        log.info("worker_ready", worker=owner, landlock=probed.landlock, **self.readiness.machine)
+        self.readiness.machine = lambda: {
+            **named,
+            "devices": {device.name: device.trouble or "ok" for device in choice.devices},
+            "unusable": self._watch.unusable,
+        }
+        log.info("worker_ready", worker=owner, landlock=probed.landlock, **self.readiness.machine())
         if not probed.landlock:
             log.warning("no_landlock", reason="children that read models are held by limits only")
 
     def _register(self, owner: str, choice: Choice) -> list[Supervisor]:
         """Make one worker for each device; the first has the process's own id."""
+        forget_workers(self.parts, [owner])  # of a try that a busy database cut short
         made = []
         for number, device in enumerate(choice.devices):
             worker = f"{owner}.{number}" if number else owner
@@ -207,9 +225,12 @@ def create_app(settings: Settings) -> FastAPI:
         events,
         find,
         keep,
+        gc,
         names,
         tokens,
         schemas,
+        signatures,
+        artifacts,
         health,
         metrics,
     ):  # most asked first

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.errors import NotReady
 
 GIB = 1 << 30
+DAY = 86400.0
 
 
 def _half_the_cpus() -> int:
@@ -52,6 +53,17 @@ class Settings(BaseSettings):
     prebuild: Annotated[
         Path | None, Field(description="List of names (YAML) that must be ready before the service is.")
     ] = None
+    signing_key: Annotated[
+        SecretStr | None,
+        Field(description="Private Ed25519 key (PEM) that signs engines; `trtforge key create` makes one."),
+    ] = None
+    trusted_keys: Annotated[
+        str | None,
+        Field(description="Public keys (PEM, or a file of them) whose engines may be imported, beside our own."),
+    ] = None
+    allow_unsigned_import: Annotated[
+        bool, Field(description="Let an import ask for engines that no trusted key signed. Plans are code.")
+    ] = False
     builder: Annotated[
         str,
         Field(
@@ -120,6 +132,40 @@ class Settings(BaseSettings):
     max_requests_per_token: Annotated[
         int, Field(gt=0, description="Requests of one token that wait at once; without tokens there is no such limit.")
     ] = 256
+    max_store_bytes: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            description="Most bytes of plans and models; then what was fetched least recently goes. No limit when left out.",
+        ),
+    ] = None
+    keep_engines: Annotated[
+        int | None, Field(gt=0, description="Newest engines kept per model and target; all when left out.")
+    ] = None
+    engine_max_age_s: Annotated[
+        float | None,
+        Field(gt=0, description="Seconds since an engine was made or last fetched until it goes; never when left out."),
+    ] = None
+    model_max_age_s: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="Seconds since a model that nothing refers to was used until it goes; never when left out.",
+        ),
+    ] = None
+    file_max_age_s: Annotated[
+        float, Field(ge=3600, description="Seconds until an uploaded file goes that became part of no model.")
+    ] = 7 * DAY
+    log_max_age_s: Annotated[
+        float,
+        Field(gt=0, description="Seconds since a build ended until its log and events go, all but the last event."),
+    ] = 30 * DAY
+    build_max_age_s: Annotated[
+        float, Field(ge=DAY, description="Seconds since they ended until builds and requests are forgotten.")
+    ] = 180 * DAY
+    gc_interval_s: Annotated[
+        float, Field(ge=0, description="Seconds between two looks for what may go; 0: only when asked.")
+    ] = 3600.0
     max_waiters: Annotated[int, Field(gt=0, description="Open waits and streams at once.")] = 4096
     log_level: Annotated[
         str, Field(pattern="^(debug|info|warning|error)$", description="Least severe line in the log.")
@@ -128,7 +174,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _secrets_from_files(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name in ("database_url", "admin_token"):
+        for name in ("database_url", "admin_token", "signing_key"):
             path = os.environ.get(f"TRTFORGE_{name.upper()}_FILE")
             if path and values.get(name) is None:
                 values[name] = Path(path).read_text().strip()

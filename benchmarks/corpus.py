@@ -28,8 +28,8 @@ from benchmarks.scope import ROOT
 from benchmarks.service import Service
 
 PAGE = ROOT / "docs" / "corpus.md"
-CRASHED = "does not build"  # a builder that crashes or says nothing for BARE_S has built nothing
-BARE_S = 300
+CRASHED = "does not build"  # a builder that crashes, or does not come to an end, has built nothing
+BATCH, BARE_S = 50, 300  # models for one process of the bare builder, and its seconds for all of them
 OPTIONS = ""  # name of the line with what every model is built with
 Json = dict[str, Any]
 
@@ -130,12 +130,13 @@ def bare(
         path.write_bytes(content)
         waiting.append({"name": name, "path": str(path), "profiles": known[name]["profiles"]})
     while waiting:
-        answers, ended = _answers(waiting, options)
+        batch, waiting = waiting[:BATCH], waiting[BATCH:]
+        answers, ended = _answers(batch, options)
         for answer in answers:
             yield answer["name"], {"bare": answer["verdict"], "bare_says": answer["says"]}
-        waiting = waiting[len(answers) :]
-        if waiting:
-            yield waiting.pop(0)["name"], {"bare": CRASHED, "bare_says": ended}
+        if left := batch[len(answers) :]:
+            yield left[0]["name"], {"bare": CRASHED, "bare_says": ended}
+            waiting = left[1:] + waiting
 
 
 def _answers(waiting: list[Json], options: Sequence[str]) -> tuple[list[Json], str]:
@@ -146,7 +147,7 @@ def _answers(waiting: list[Json], options: Sequence[str]) -> tuple[list[Json], s
         ran = subprocess.run(command, input=asked.encode(), capture_output=True, cwd=ROOT, timeout=BARE_S, check=False)
         said, ended = ran.stdout, f"ended with {ran.returncode}"
     except subprocess.TimeoutExpired as late:
-        said, ended = late.stdout or b"", f"silent for {BARE_S} s"
+        said, ended = late.stdout or b"", f"not done after {BARE_S} s"
     return [json.loads(line) for line in said.splitlines(keepends=True) if line.endswith(b"\n")], ended
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,14 +22,16 @@ STOP_S = 30.0
 class Service:
     """Runs while the context is open. `stop` is part of what is shown, so it is also a method."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, program: Sequence[str] = ("-m", "trtforge", "serve"), **settings: str) -> None:
+        """`program` is what Python is given to run."""
+        self._program = program
         self._folder, self._settings = folder, settings
         self._log = folder / "service.log"
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "trtforge", "serve", "--host", "127.0.0.1"]
+        command = [sys.executable, *self._program, "--host", "127.0.0.1"]
         command += ["--port", str(self._port), "--data-dir", str(self._folder / "data")]
         # Locks of its own: another service on this machine must not be waited for.
         ours = {"TRTFORGE_LOCK_DIR": str(self._folder / "locks")}

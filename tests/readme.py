@@ -18,7 +18,7 @@ from trtforge.cli.main import app
 from trtforge.contract.failures import CODES
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-SECRETS = ("database_url", "admin_token")
+SECRETS = ("database_url", "admin_token", "signing_key")
 
 
 def main() -> None:

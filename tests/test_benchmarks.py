@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+import benchmarks.gpu
 from benchmarks.__main__ import main
 from benchmarks.report import Line, Spread, percentile
+from tests.nvml.script import gpu
 
 
 def line(met: bool | None) -> Line:
@@ -44,3 +46,10 @@ def test_only_those_asked_for_are_measured(capsys):
 
     assert main(["--only", "two"], {"one": lambda: never, "two": lambda: lambda scope: [line(None)]}) == 0
     assert "Every goal that was measured is met." in capsys.readouterr().out
+
+
+def test_the_look_at_a_gpu_machine_tells_its_fingerprint(nvml, tmp_path):
+    nvml.say(gpu())
+    told = json.loads(json.dumps(benchmarks.gpu.nvml(tmp_path)))
+    assert (told["gpus"][0]["name"], told["client"]["builder"]) == ("NVIDIA H200", "tensorrt_rtx")
+    assert told["samples"][0]["trouble"] is None

@@ -34,7 +34,8 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_every_code_is_used_and_says_what_to_do() -> None:
-    used = "\n".join(p.read_text() for p in files() if p.is_relative_to(HERE / "app"))
+    checks = HERE / "client/trtforge/signature.py"  # which the service checks signatures by
+    used = "\n".join(p.read_text() for p in files() if p.is_relative_to(HERE / "app") or p == checks)
     for code in CODES.values():
         assert code.meaning.endswith(".")
         assert code.remedy.endswith(".")

@@ -4,6 +4,8 @@ import os
 import re
 import stat
 from base64 import b64encode
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,11 +23,19 @@ Ranges = list[tuple[int, int]]  # first and last byte, inclusive
 
 
 def plan_response(
-    request: Request, path: Path, digest: str, size: int, *, immutable: bool, accel: str | None = None
+    request: Request,
+    path: Path,
+    digest: str,
+    size: int,
+    *,
+    immutable: bool,
+    accel: str | None = None,
+    sending: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Response:
     """Return the answer to a GET or HEAD for the plan `digest` of `size` bytes that lies at `path`.
 
     `accel`: address under which an nginx in front of this service finds the plan; then that sends the bytes.
+    `sending` is entered while this process sends the bytes.
     `immutable`: the address holds the digest itself, so the answer may be kept for ever; else it is asked for again.
     Raises `Refused`: `engine_corrupt` when the file is gone or has another size, `range_not_satisfiable`.
     """
@@ -44,7 +54,7 @@ def plan_response(
         headers |= {"x-accel-redirect": accel, "content-disposition": f'attachment; filename="{name}"'}
         del headers["accept-ranges"]  # nginx says it itself
         return Response(headers=headers, media_type="application/octet-stream")
-    return _PlanFile(path, ranges, headers, name, found)
+    return _PlanFile(path, ranges, headers, name, found, sending)
 
 
 class _PlanFile(FileResponse):
@@ -53,13 +63,23 @@ class _PlanFile(FileResponse):
     chunk_size = 1 << 20  # bytes; 3 to 4 times as fast as the default of 64 KiB
 
     def __init__(
-        self, path: Path, ranges: Ranges, headers: dict[str, str], filename: str, found: os.stat_result
+        self,
+        path: Path,
+        ranges: Ranges,
+        headers: dict[str, str],
+        filename: str,
+        found: os.stat_result,
+        sending: Callable[[], AbstractContextManager[None]],
     ) -> None:
         super().__init__(path, 200, headers, "application/octet-stream", filename=filename, stat_result=found)
         del self.headers["last-modified"]  # one second is too coarse to resume by; the ETag is exact
-        self._ranges = ranges
+        self._ranges, self._sending = ranges, sending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._sending():
+            await self._send_all(scope, receive, send)
+
+    async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "GET" and len(self._ranges) < 2 and await self._by_kernel(scope, send):
             if self.background:
                 await self.background()
@@ -81,7 +101,10 @@ class _PlanFile(FileResponse):
             headers["content-range"] = f"bytes {first}-{last}/{size}"
             headers["content-length"] = str(span.size)
         start = {"type": "http.response.start", "status": status, "headers": headers.raw}
-        return await send_file(scope, send, Path(self.path), span, start)
+        try:
+            return await send_file(scope, send, Path(self.path), span, start)
+        except FileNotFoundError as error:  # removed since it was looked at, and nothing is sent yet
+            raise Refused("engine_corrupt", "The stored plan is missing.") from error
 
 
 def _stat(path: Path, size: int) -> os.stat_result:

@@ -1,6 +1,10 @@
 """`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +18,7 @@ from app.api.service import Asking, Service, Wired
 from app.builds.views import build_view
 from app.db import builds, engines
 from app.db.engines import EngineFilter
-from app.errors import Refused
+from app.errors import Busy, Refused
 from trtforge.contract.base import Digest
 from trtforge.contract.builds import Build
 from trtforge.contract.engines import EnginePage, Manifest, PlanRef
@@ -90,7 +94,8 @@ def send_plan(request: Request, wired: Service, plan: PlanRef, later: Background
     """Return the bytes of a plan; a whole download is noted for retention."""
     path = wired.parts.store.open_plan(plan.digest)
     accel = _accel(wired, path)
-    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable, accel=accel)
+    sending = partial(_sending, wired, plan.digest)
+    response = plan_response(request, path, plan.digest, plan.size, immutable=immutable, accel=accel, sending=sending)
     if request.method == "GET" and response.status_code == 200:
         later.add_task(_note_fetch, wired, plan.digest)
         response.background = later
@@ -101,6 +106,20 @@ def _accel(wired: Service, path: Path) -> str | None:
     """Return where nginx finds the plan: its place in the store, below the address that the operator gave it."""
     prefix = wired.parts.settings.accel_prefix
     return f"{prefix}{path.parent.name}/{path.name}" if prefix else None
+
+
+@contextmanager
+def _sending(wired: Service, digest: str) -> Iterator[None]:
+    """Keep this process from removing the plan, and let others know when it begins: it may take longer than they wait."""
+
+    def note() -> None:
+        with suppress(Busy):
+            _note_fetch(wired, digest)
+
+    noting = asyncio.get_running_loop().run_in_executor(None, note)
+    with wired.parts.sending.of(digest):
+        yield
+    del noting  # it ends by itself; until here nobody collects it
 
 
 def _note_fetch(wired: Service, digest: str) -> None:

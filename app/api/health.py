@@ -29,6 +29,6 @@ async def readyz(wired: Wired, verbose: str | None = None) -> Response:
     body: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
     if verbose is not None:
         body["checks"] = {name: reason or "ok" for name, reason in checks.items()}
-        body["machine"] = wired.readiness.machine
+        body["machine"] = wired.readiness.machine()
         body["prebuild"] = wired.prebuild.progress
     return JSONResponse(body, 503 if reasons else 200, {"Cache-Control": "no-store"})

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TypeVar
 
 from app.builds import ending
+from app.builds.ending import Rebuilt
 from app.builds.history import learn
 from app.builds.parts import Parts, in_thread
 from app.db import builds
@@ -59,6 +60,13 @@ class Conclusion:
             _ours(ending.succeed(tx, self._row.id, self._row.attempt, manifest, self.closing(), at))
             if past:
                 learn(tx, self._row, past, at)
+
+    def compared(self, found: Rebuilt, past: Past) -> None:
+        """End a rebuild."""
+        at = self._parts.now()
+        with self._parts.database.write() as tx:
+            _ours(ending.compared(tx, self._row, found, self.closing(), at))
+            learn(tx, self._row, past, at)
 
     def fail(self, why: Failure) -> None:
         with self._parts.database.write() as tx:

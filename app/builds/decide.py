@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from app.builds.parts import Parts
-from app.db import builds, engines
+from app.builds.room import lacks_for_build
+from app.db import builds, engines, models
 from app.db.builds import BuildRow
 from app.db.session import Tx
 from app.domain.ids import new_id
-from app.domain.key import engine_key
+from app.domain.key import engine_key, rebuild_key
 from app.errors import Refused
 from trtforge.contract.builds import Disposition
 from trtforge.contract.events import Joined
@@ -32,10 +34,13 @@ class Wanted:
     retry: bool
     admin: bool
     follows: str | None = None
+    rebuild: dict[str, Any] | None = None  # of what is built again only to compare
 
     @property
     def engine_key(self) -> str:
-        return engine_key(self.model, self.spec, self.target)
+        """The key of the row: a rebuild has one of its own, so that it serves nobody who wants the engine."""
+        key = engine_key(self.model, self.spec, self.target)
+        return rebuild_key(key) if self.rebuild else key
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Decision:
 
 
 def decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) -> Decision:
-    """Find or make what serves `wanted`, and count the request in. Raises `Refused`: quarantined."""
+    """Find or make what serves `wanted`, and count the request in. Raises `Refused`: quarantined, store_full, model_unknown."""
     key = wanted.engine_key
     while True:
         if build := builds.live(tx, key):
@@ -57,9 +62,22 @@ def decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) 
             return Decision("cached", None)
         if failed := _known_failure(tx, wanted, key):
             return Decision("known_failure", failed)
+        _reserve(tx, parts, wanted)
         fresh = _fresh(wanted, key, at)
         if builds.create(tx, fresh, at):
             return Decision("created", builds.find(tx, fresh.id))
+
+
+def _reserve(tx: Tx, parts: Parts, wanted: Wanted) -> None:
+    """Hold the model, and see that there is room. Raises `Refused`: model_unknown, store_full.
+
+    Nobody could be told that a fallback is refused for want of room: that is looked at when it starts.
+    """
+    size = models.hold(tx, wanted.model)
+    if size is None:  # removed since it was looked at
+        raise Refused("model_unknown", f"No model {wanted.model} is here.")
+    if wanted.follows is None and (why := lacks_for_build(tx, parts, size)):
+        raise Refused("store_full", why)
 
 
 def _is_cached(tx: Tx, parts: Parts, key: str) -> bool:
@@ -118,6 +136,7 @@ def _fresh(wanted: Wanted, key: str, at: datetime) -> BuildRow:
         failure=None,
         plan_digest=None,
         plan_size=None,
+        rebuild=wanted.rebuild,
         follows=wanted.follows,
         created_at=at,
         started_at=None,

@@ -1,17 +1,18 @@
 """How builds end. One transaction each: the state, the last event, and the answer to everyone who waits."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from app.builds.fallback import fall_back, note_fallbacks
 from app.builds.parts import Parts
-from app.builds.views import cancel_view
+from app.builds.views import cancel_view, key_of
 from app.db import builds, engines, requests
 from app.db.builds import BuildRow, Stop
 from app.db.session import Tx
-from trtforge.contract.builds import EndedBy, EngineRef, Failure, Stage
-from trtforge.contract.engines import Manifest
+from trtforge.contract.builds import Difference, EndedBy, EngineRef, Failure, Stage
+from trtforge.contract.engines import Manifest, PlanRef
 from trtforge.contract.events import Cancelled, CancelRequested, Failed, Requeued, StoredEvent, Succeeded
 from trtforge.contract.failures import CODES
 
@@ -48,6 +49,31 @@ def succeed(tx: Tx, build_id: str, attempt: int, manifest: Manifest, before: Eve
     engines.add(tx, manifest)
     requests.end_all(tx, build_id, "served", at, served_key=manifest.engine_key)
     note_fallbacks(tx, build_id, manifest)
+    return True
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What came of building an engine again."""
+
+    plan: PlanRef
+    differs: tuple[Difference, ...]
+    first_difference: int | None = None  # offset in bytes
+
+
+def compared(tx: Tx, build: BuildRow, found: Rebuilt, before: Events, at: datetime) -> bool:
+    """End a rebuild: no engine is indexed. False when the attempt lost the build."""
+    assert build.rebuild is not None
+    key = key_of(build)
+    identical = found.plan == PlanRef.model_validate(build.rebuild["plan"])
+    differs = [one.model_dump(mode="json") for one in found.differs]
+    values = {"plan_digest": found.plan.digest, "plan_size": found.plan.size, "requests": 0}
+    told = {"identical": identical, "differs": differs, "first_difference": found.first_difference}
+    ended = {"rebuild": {**build.rebuild, **told}, "finished_at": at}
+    events = [*before, Succeeded(at=at, engine=EngineRef(engine_key=key, plan=found.plan))]
+    if not builds.settle(tx, build.id, build.attempt, "succeeded", events, progress=None, **values, **ended):
+        return False
+    requests.end_all(tx, build.id, "served", at, served_key=key)
     return True
 
 

@@ -45,7 +45,7 @@ def _build(
         return False
     try:
         decision = decide(tx, parts, wanted, request.id, at)
-    except Refused:  # quarantined
+    except Refused:  # quarantined, or its model is gone
         return False
     match decision:
         case Decision("cached"):

@@ -36,6 +36,9 @@ class Encoded:
     ndjson: bytes
 
 
+TRIMMED = Encoded(b"", b"")  # in place of an event that retention took: no bytes, and the seqs after it stay
+
+
 def encode(kind: str, body: str, seq: int | None = None) -> Encoded:
     number = f"id: {seq}\n" if seq is not None else ""
     return Encoded(f"{number}event: {kind}\ndata: {body}\n\n".encode(), f"{body}\n".encode())
@@ -83,6 +86,7 @@ class Feed:
                 return list(events_after(tx, self._build_id, have))
 
         for event in await in_thread(read):
+            self.stored += [TRIMMED] * (event.seq - 1 - len(self.stored))
             self.stored.append(encode(event.type, event.body, event.seq))
             self.ended = self.ended or event.type in TERMINAL
             if event.type == "withdrawn":

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from app.builds.parts import Parts, in_thread
+from app.builds.room import lacks
 from app.errors import Refused
 from app.store.staging import Upload
 from trtforge.contract.models import FileState
@@ -53,7 +54,7 @@ class Files:
         digest_mismatch.
         """
         size = span.size if span else announced
-        check_room(self._parts, size or 0, self._parts.settings.max_file_bytes, "MAX_FILE_BYTES")
+        await check_room(self._parts, size or 0, self._parts.settings.max_file_bytes, "MAX_FILE_BYTES")
         if await in_thread(lambda: self._parts.store.has_model(digest)):
             return False
         if digest in self._writing:
@@ -103,15 +104,14 @@ class Files:
             await in_thread(upload.abort)
 
 
-def check_room(parts: Parts, size: int, limit: int, setting: str) -> None:
-    """Refuse what is larger than `limit`, or than the disk has room for."""
-    free = parts.store.free_bytes()
+async def check_room(parts: Parts, size: int, limit: int, setting: str, here: int = 0) -> None:
+    """Refuse what is larger than `limit`, or than the disk or the quota has room for; `here` bytes of it are written."""
     if size > limit:
         raise Refused(
             "too_large", f"It may have {limit} bytes (TRTFORGE_{setting}).", remedy=ADVICE.get(setting), limit=limit
         )
-    if free - size < parts.settings.min_free_bytes:
-        raise Refused("store_full", f"{free} bytes are free (TRTFORGE_MIN_FREE_BYTES keeps some).")
+    if why := await in_thread(lambda: lacks(parts, size, here)):
+        raise Refused("store_full", why)
 
 
 async def write(
@@ -138,6 +138,6 @@ async def _append(parts: Parts, upload: Upload, batch: bytearray, limit: int, se
         raise Refused("upload_offset", "The part is longer than its Content-Range says.", have=upload.size)
     ready = bytes(batch)
     batch.clear()
-    check_room(parts, whole, limit, setting)
+    await check_room(parts, whole, limit, setting, here=upload.size)
     await in_thread(lambda: upload.write(ready))
     parts.metrics.uploaded(len(ready))

@@ -5,7 +5,7 @@ from datetime import timedelta
 from app.builds.parts import Caller, Parts
 from app.builds.resolve import judge, resolve
 from app.builds.submit import check
-from app.db import builds, names, targets
+from app.db import builds, models, names, targets
 from app.db.builds import BuildFilter, BuildRow
 from app.db.engines import Described
 from app.errors import Refused
@@ -25,6 +25,8 @@ def set_name(parts: Parts, name: str, want: Want, caller: Caller) -> tuple[Name,
     """
     check(parts, Submit(model=want.model, spec=want.spec, target=want.target), caller)
     with parts.database.write() as tx:
+        if models.hold(tx, want.model) is None:  # removed since it was checked
+            raise Refused("model_unknown", f"No model {want.model} is here.")
         before = names.find(tx, name)
         if before is None or _want(before) != want:
             names.put(tx, name, want, caller.name, parts.now())
@@ -66,7 +68,7 @@ def in_the_making(parts: Parts, want: Resolve) -> BuildRow | None:
             row.engine_key: row
             for state in ("running", "queued")
             for row in builds.page(tx, BuildFilter(state, want.model), LIVE_LOOKED_AT, None)
-            if row.stop is None
+            if row.stop is None and row.rebuild is None
         }
     judged = judge([_as_engine(row) for row in live.values()], want, known)
     return next((live[one.engine.engine_key] for one in judged if one.candidate.taken), None)

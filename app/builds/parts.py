@@ -9,9 +9,11 @@ from typing import TypeVar
 from app.builds.bus import Bus
 from app.builds.live import Live
 from app.builds.metrics import Metrics
+from app.builds.sending import Sending, Wanted
 from app.db.session import Database
 from app.settings import Settings
 from app.store.base import Store
+from trtforge.signature import Signer
 
 T = TypeVar("T")
 
@@ -37,8 +39,11 @@ class Parts:
     store: Store
     bus: Bus = field(default_factory=Bus)
     live: Live = field(default_factory=Live)
+    sending: Sending = field(default_factory=Sending)
+    wanted: Wanted = field(default_factory=Wanted)
     metrics: Metrics = field(default_factory=Metrics)
     now: Callable[[], datetime] = utc_now
+    signer: Signer | None = None
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -4,6 +4,7 @@ before 0  staging only: in this process's own folder, swept once its lock is fre
 0 → 1     stage says publish: no stop and no other attempt can come between; recovery finishes or fails it
 1 → 2     the plan has its final name, nothing points at it: kept for the retry, else collected
 2 → 3     the manifest is there: another process may already serve it; recovery adds the row from it
+          (its signature, when there is a key, was put right before it: an engine that is seen is signed)
 after 3   done; a second publish of the same key finds everything and changes nothing
 
 All of it happens under the lock of the engine key, with the builder's process group gone.
@@ -18,6 +19,7 @@ from typing import TypeVar
 
 import app
 from app.builds.parts import Parts
+from app.builds.signing import sign
 from app.db.builds import BuildRow
 from app.domain.key import KEY_SCHEMA
 from app.errors import StoreFull, StoreUnusable
@@ -52,7 +54,13 @@ def publish(parts: Parts, staged: Path, manifest_for: Callable[[PlanRef], Manife
     with stubbornly(lambda: store.take_plan(staged)) as plan:
         stubbornly(lambda: store.put_plan(plan))  # 1
         manifest = manifest_for(PlanRef(digest=plan.digest, size=plan.size))
-        return stubbornly(lambda: store.put_manifest(manifest))  # 2
+        stubbornly(
+            lambda: sign(parts, manifest)
+        )  # a crash here leaves a signature over nothing: the next is put over it
+        kept = stubbornly(lambda: store.put_manifest(manifest))  # 2
+        if kept != manifest:
+            stubbornly(lambda: sign(parts, kept))
+        return kept
 
 
 def stubbornly(work: Callable[[], T]) -> T:
@@ -98,7 +106,7 @@ def make_manifest(
     return Manifest(
         engine_key=build.engine_key,
         key_schema=KEY_SCHEMA,
-        model=ManifestModel(digest=model.digest, files=model.files),
+        model=ManifestModel(digest=model.digest, files=model.files, inputs=model.inputs, outputs=model.outputs),
         target=target,
         spec=ManifestSpec(requested=BuildSpec.model_validate(build.spec_requested), effective=spec),
         plan=plan,

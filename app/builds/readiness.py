@@ -20,7 +20,7 @@ class Readiness:
         """`worker` says why no builds can be taken here, `prebuild` which names are not ready yet; or None."""
         self._parts, self._worker, self._prebuild = parts, worker, prebuild
         self._checks: dict[str, str | None] = {"started": "the service is starting"}
-        self.machine: dict[str, Any] = {}  # builder, devices, and why these: for who asks for more
+        self.machine: Callable[[], dict[str, Any]] = dict  # builder, devices, and why these: for who asks for more
         self._draining = False
 
     def drain(self) -> None:

@@ -12,7 +12,8 @@ Who downloads the plan has it open and keeps it.
 """
 
 from app.builds.parts import Parts
-from app.db import builds, engines
+from app.db import builds, engines, retention
+from app.db.retention import EngineUse
 from app.errors import Refused
 from app.worker.locks import try_lock
 
@@ -34,6 +35,20 @@ def remove(parts: Parts, engine_key: str) -> None:
                 raise Refused("engine_pinned")
         parts.store.remove_manifest(engine_key)  # 2
         remove_bytes(parts, engine.plan.digest)  # 3
+
+
+def remove_unused(parts: Parts, engine: EngineUse) -> bool:
+    """Do the same with an engine that may go, if nobody came to use it since it was seen; False: it stays."""
+    lock = try_lock(parts.store.key_lock(engine.engine_key), {"removal": engine.engine_key})
+    if lock is None:
+        return False
+    with lock:
+        with parts.database.write() as tx:
+            if engine.plan_digest in parts.sending.now() or not retention.remove_unused(tx, engine):  # 1
+                return False
+        parts.store.remove_manifest(engine.engine_key)  # 2
+        remove_bytes(parts, engine.plan_digest)  # 3
+    return True
 
 
 def remove_bytes(parts: Parts, digest: str) -> bool:

@@ -1,7 +1,7 @@
 """Answer a submit: check everything, decide in one transaction, remember the Idempotency-Key."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,10 +40,22 @@ def submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | N
 
 
 def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | None, body: bytes) -> Submitted:
+    return answer(parts, asked, caller, idempotency_key, body, lambda: check(parts, asked, caller))
+
+
+def answer(
+    parts: Parts,
+    asked: Submit,
+    caller: Caller,
+    idempotency_key: str | None,
+    body: bytes,
+    checked: Callable[[], Wanted],
+) -> Submitted:
+    """Decide about what `checked` returns and remember the request. Raises `Refused`."""
     digest = "sha256:" + hashlib.sha256(body).hexdigest()
     if idempotency_key and (again := _replayed(parts, caller, idempotency_key, digest)):
         return again
-    wanted = check(parts, asked, caller)
+    wanted = checked()
     at = parts.now()
     with parts.database.write() as tx:
         request_id = new_id("req")
@@ -60,11 +72,11 @@ def _submit(parts: Parts, asked: Submit, caller: Caller, idempotency_key: str | 
             assert done.build is not None
             fall_back(tx, parts, request, done.build, Failure.model_validate(done.build.failure), at)
         admit(tx, parts, caller, requests.find(tx, request_id) or request)
-        answer = answer_again(tx, parts, request_id)
-    if answer.build:
-        parts.bus.notify(answer.build.id)
+        answered = answer_again(tx, parts, request_id)
+    if answered.build:
+        parts.bus.notify(answered.build.id)
         parts.bus.notify(QUEUE)
-    return answer
+    return answered
 
 
 def check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:

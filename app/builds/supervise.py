@@ -21,7 +21,9 @@ from app.builds.native_log import NativeLog
 from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
 from app.builds.publish import make_manifest, publish, whole_engine
+from app.builds.rebuild import compare_again
 from app.builds.recover import recover
+from app.builds.room import check_build
 from app.db import builds, models, targets
 from app.db.builds import BuildRow
 from app.domain.estimate import History
@@ -205,7 +207,8 @@ class Supervisor:
         store.probe()  # before the work, not after it
         with self._parts.database.read() as tx:
             model = models.find(tx, row.model)
-        assert model is not None  # a build refers to it
+        assert model is not None  # a live build refers to it
+        check_build(self._parts, row.id, model.size)
         folder = store.scratch(row.id)
         try:
             lay_out(store, model, folder)
@@ -247,6 +250,9 @@ class Supervisor:
 
             return publish(self._parts, staged, manifest_for)
 
+        if row.rebuild:
+            await self._compare(row, attempt, conclusion, built, staged)
+            return
         try:
             kept = await persistently(self._parts, work)
         except (StoreFull, StoreUnusable, PlanRejected) as error:
@@ -256,6 +262,19 @@ class Supervisor:
             past = attempt.past()
             await persistently(self._parts, lambda: conclusion.succeed(kept, past))  # step 3 of publish
             self._parts.metrics.built(kept.timings.stages)
+
+    async def _compare(
+        self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, built: Built, staged: Path
+    ) -> None:
+        """End a rebuild with what differs; nothing of it is kept."""
+        try:
+            found = await persistently(self._parts, lambda: compare_again(self._parts, row, built, staged))
+        except (StoreFull, StoreUnusable, PlanRejected) as error:
+            why = failure("publish_failed", f"The plan could not be read: {error}", stage="publish")
+            await persistently(self._parts, lambda: conclusion.fail(why))
+        else:
+            past = attempt.past()
+            await persistently(self._parts, lambda: conclusion.compared(found, past))
 
     # ---- beside the builds
 

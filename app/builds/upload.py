@@ -36,7 +36,7 @@ class Uploads:
         digest_mismatch, or what the inspection says. Nothing is kept then.
         """
         limit = self._parts.settings.max_model_bytes
-        check_room(self._parts, announced or 0, limit, "MAX_MODEL_BYTES")
+        await check_room(self._parts, announced or 0, limit, "MAX_MODEL_BYTES")
         async with self._staged() as upload:
             await write(self._parts, upload, body, limit, "MAX_MODEL_BYTES")
             if announced is not None and upload.size != announced:
@@ -64,7 +64,9 @@ class Uploads:
         graph = next(file for file in files if file.name == asked.graph)
         beside = tuple(file for file in files if file is not graph)
         found = await self._inspect(self._parts.store.open_model(graph.digest), beside)
-        return await in_thread(lambda: self._keep(digest, asked.graph, files, found))
+        kept = await in_thread(lambda: self._keep(digest, asked.graph, files, found))
+        await in_thread(lambda: self._check_files(files))  # one may have gone before a model had it
+        return kept
 
     async def preflight(self, digest: str, asked: PreflightAsk) -> Preflight:
         """Say what a build would fail on; as many at once as inspections. Raises `Refused`: not_found, target_…"""
@@ -124,8 +126,12 @@ class Uploads:
         return Inspection.model_validate(answer.inspection)
 
     def _keep(self, digest: str, graph: str, files: tuple[ModelFile, ...], found: Inspection) -> tuple[Model, bool]:
+        at = self._parts.now()
+        size, told = sum(file.size for file in files), found.model_dump()
+        model = Model(digest=digest, size=size, graph=graph, files=files, created_at=at, **told)
+        self._parts.store.put_inspection(model)  # before the row, so that no model is without it
         with self._parts.database.write() as tx:
-            new = models.add(tx, digest, graph, files, found, self._parts.now())
-            model = models.find(tx, digest)
-        assert model is not None
-        return model, new
+            new = models.add(tx, digest, graph, files, found, at)
+            kept = models.find(tx, digest)
+        assert kept is not None
+        return kept, new

@@ -5,7 +5,7 @@ from app.db import builds, requests
 from app.db.builds import BuildRow
 from app.db.requests import RequestRow
 from app.db.session import Tx
-from trtforge.contract.builds import Build, Cancel, EngineRef, Failure, Progress, Request, Served, SpecPair
+from trtforge.contract.builds import Build, Cancel, EngineRef, Failure, Progress, Rebuild, Request, Served, SpecPair
 from trtforge.contract.engines import PlanRef
 
 
@@ -15,7 +15,7 @@ def build_view(tx: Tx, parts: Parts, row: BuildRow) -> Build:
         id=row.id,
         state=row.state,
         stage=row.stage,
-        engine_key=row.engine_key,
+        engine_key=key_of(row),
         model=row.model,
         target=row.target,
         spec=SpecPair(requested=row.spec_requested, effective=row.spec_effective),
@@ -34,7 +34,13 @@ def build_view(tx: Tx, parts: Parts, row: BuildRow) -> Build:
         engine=_engine(row),
         follows=row.follows,
         followed_by=builds.followers(tx, row),
+        rebuild=Rebuild.model_validate(row.rebuild) if row.rebuild else None,
     )
+
+
+def key_of(row: BuildRow) -> str:
+    """Return the key of the engine a build is about; a rebuild's row has one of its own."""
+    return str(row.rebuild["engine_key"]) if row.rebuild else row.engine_key
 
 
 def _progress(parts: Parts, row: BuildRow) -> Progress | None:
@@ -60,7 +66,7 @@ def cancel_view(row: BuildRow) -> Cancel | None:
 def _engine(row: BuildRow) -> EngineRef | None:
     if row.plan_digest is None or row.plan_size is None:
         return None
-    return EngineRef(engine_key=row.engine_key, plan=PlanRef(digest=row.plan_digest, size=row.plan_size))
+    return EngineRef(engine_key=key_of(row), plan=PlanRef(digest=row.plan_digest, size=row.plan_size))
 
 
 def request_view(row: RequestRow) -> Request:

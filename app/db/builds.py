@@ -48,6 +48,7 @@ class BuildRow:
     failure: dict[str, Any] | None
     plan_digest: str | None
     plan_size: int | None
+    rebuild: dict[str, Any] | None
     follows: str | None
     created_at: datetime
     started_at: datetime | None

@@ -66,7 +66,7 @@ builds = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("engine_key", String(71), nullable=False),
-    Column("model", String(71), ForeignKey("models.digest"), nullable=False),
+    Column("model", String(71), nullable=False),  # no foreign key: an ended build outlives its model
     Column("target_id", String, ForeignKey("targets.id"), nullable=False),
     Column("target", Json, nullable=False),  # exact: the known target with the compute capabilities asked for
     Column("spec_requested", Json, nullable=False),
@@ -94,10 +94,12 @@ builds = Table(
     Column("failure", Json),
     Column("plan_digest", String(71)),
     Column("plan_size", BigInteger),
+    Column("rebuild", Json),  # of a build that only compares: engine_key, plan, and in the end identical and differs
     Column("follows", String, index=True),  # the failed build whose requests fell back to this one
     Column("created_at", Utc, nullable=False),
     Column("started_at", Utc),
     Column("finished_at", Utc),
+    Column("trimmed_at", Utc),  # when its log and all but the last event went
     # One live build per key; one that is being stopped no longer counts, so a new submit starts anew.
     Index(
         "uq_builds_live_engine_key",
@@ -110,6 +112,8 @@ builds = Table(
     Index("ix_builds_engine_key", "engine_key", "created_at"),
     Index("ix_builds_model", "model", "created_at"),
     Index("ix_builds_queue", "state", "target_id", "priority", "created_at"),
+    Index("ix_builds_finished_at", "finished_at"),
+    Index("ix_builds_trimmed_at", "trimmed_at", "finished_at"),
 )
 
 build_events = Table(
@@ -138,7 +142,7 @@ requests = Table(
     Column("failure", Json),
     Column("reason", String),
     Column("created_at", Utc, nullable=False),
-    Column("ended_at", Utc),
+    Column("ended_at", Utc, index=True),
     Index("ix_requests_deadline", "state", "deadline"),
     Index("ix_requests_caller", "caller", "state"),
 )

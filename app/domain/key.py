@@ -22,3 +22,8 @@ def engine_key(model: str, spec: EffectiveSpec, target: Target) -> str:
     }
     canonical = json.dumps(named, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def rebuild_key(key: str) -> str:
+    """Return what stands for building the engine `key` again: never an engine's key, and the same for everyone."""
+    return "sha256:" + hashlib.sha256(f"rebuild {key}".encode()).hexdigest()

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Protocol
 
 from app.store.plans import StagedPlan
+from app.store.sidecars import Stored
 from app.store.staging import Upload
 from trtforge.contract.engines import Manifest
+from trtforge.contract.models import Model
 
 
 class Store(Protocol):
@@ -54,6 +56,32 @@ class Store(Protocol):
     def link_model(self, digest: str, path: Path) -> None:
         """Make the model readable at `path`, without copying where that can be. Raises `FileNotFoundError`."""
 
+    def stored_models(self) -> Iterator[Stored]:
+        """Every file of models, in no order that means anything."""
+
+    def verify_model(self, digest: str) -> bool:
+        """Tell whether the file is there with its very bytes. Reads all of them."""
+
+    def set_model_aside(self, digest: str) -> Path | None:
+        """Take a file of models out of sight, so that it can be put back; None: it is not there."""
+
+    def put_model_back(self, digest: str, aside: Path) -> None:
+        """Undo `set_model_aside`, unless the file was put again meanwhile."""
+
+    def put_inspection(self, model: Model) -> None:
+        """Keep what was found in a model beside its files, over what is there: the store alone is a whole backup."""
+
+    def inspection(self, digest: str) -> Model | None:
+        """Return what was found in a model; None when it is not there or damaged."""
+
+    def inspections(self) -> Iterator[Model]:
+        """Every undamaged one, in no order that means anything."""
+
+    def inspection_digests(self) -> Iterator[str]:
+        """The digests of all of them, of damaged ones too."""
+
+    def remove_inspection(self, digest: str) -> None: ...
+
     # ---- plans
 
     def take_plan(self, path: Path) -> StagedPlan:
@@ -79,6 +107,9 @@ class Store(Protocol):
     def put_plan_back(self, digest: str, aside: Path) -> None:
         """Undo `set_plan_aside`, unless the plan was put again meanwhile."""
 
+    def stored_plans(self) -> Iterator[Stored]:
+        """Every plan, in no order that means anything."""
+
     # ---- manifests
 
     def put_manifest(self, manifest: Manifest) -> Manifest:
@@ -93,7 +124,20 @@ class Store(Protocol):
     def manifests(self) -> Iterator[Manifest]:
         """Every undamaged manifest, in no order that means anything."""
 
-    def remove_manifest(self, key: str) -> None: ...
+    def manifest_keys(self) -> Iterator[str]:
+        """The keys of all manifests, damaged ones too."""
+
+    def remove_manifest(self, key: str) -> None:
+        """Remove the manifest and its signature."""
+
+    # ---- signatures, each beside the manifest of its key
+
+    def put_signature(self, key: str, envelope: bytes) -> None:
+        """Keep a signature, over any that is there."""
+
+    def signature(self, key: str) -> bytes | None: ...
+
+    def remove_signature(self, key: str) -> None: ...
 
     # ---- logs
 
@@ -101,12 +145,24 @@ class Store(Protocol):
 
     def log(self, build_id: str) -> bytes | None: ...
 
+    def logs(self) -> Iterator[str]:
+        """The builds that have a log."""
+
+    def log_size(self, build_id: str) -> int:
+        """Return the bytes of a log, 0 when there is none."""
+
     def remove_log(self, build_id: str) -> None: ...
 
     # ---- the store itself
 
     def key_lock(self, key: str) -> Path:
         """Return the lock file of an engine key, on the disk that all processes share. Never delete it."""
+
+    def gc_lock(self) -> Path:
+        """Return the lock file of whoever removes things, on the disk that all processes share."""
+
+    def used_bytes(self, fresh: bool = True) -> int:
+        """Return the bytes of plans and files of models; unless `fresh`, as they were some seconds ago."""
 
     def probe(self) -> None:
         """Try what publishing needs, in small. Raises `StoreFull` or `StoreUnusable` with the reason."""

@@ -1,6 +1,8 @@
 """A store in one folder of a disk.
 
-    models/ab/<hex>   plans/ab/<hex>   manifests/ab/<hex of the key>.json   logs/yz/<build>.log   locks/ab/<hex>.lock
+    models/ab/<hex>   inspections/ab/<hex of the model>.json   plans/ab/<hex>   manifests/ab/<hex of the key>.json
+    signatures/ab/<the same>.json
+    logs/yz/<build>.log   locks/ab/<hex>.lock
     staging/<owner>/…   staging/<owner>.lock
 
 Every visible name appears by one rename or link of a file that is already whole on the disk.
@@ -14,16 +16,20 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 from pydantic import ValidationError
 
 from app.errors import StoreUnusable
 from app.store.disk import digest_of, disk_errors, drop, hex_of, move, plain, sync_folder
 from app.store.plans import StagedPlan
+from app.store.sidecars import Stored, named_in, stored_in
 from app.store.staging import Staging, Upload
 from trtforge.contract.engines import Manifest
+from trtforge.contract.models import Model
 
-KINDS = ("models", "plans", "manifests", "logs", "locks")
+KINDS = ("models", "inspections", "plans", "manifests", "signatures", "logs", "locks")
+USED_FOR = 5.0  # seconds that a sum of sizes may be old: looking at every file takes a while
 NO_LINK = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})  # then a copy does
 
 
@@ -34,6 +40,7 @@ class LocalStore:
         """Make the folders. Raises `StoreFull`, `StoreUnusable`."""
         self.root = root.resolve()
         self._staging = Staging(self.root / "staging")
+        self._used: tuple[float, int] | None = None  # when, bytes
         with disk_errors():
             for kind in KINDS:
                 (self.root / kind).mkdir(mode=0o700 if kind == "locks" else 0o777, parents=True, exist_ok=True)
@@ -98,6 +105,47 @@ class LocalStore:
                     raise
                 shutil.copyfile(stored, path)
 
+    def stored_models(self) -> Iterator[Stored]:
+        return stored_in(self.root / "models")
+
+    def verify_model(self, digest: str) -> bool:
+        with disk_errors():
+            return digest_of(self.open_model(digest)) == digest
+
+    def set_model_aside(self, digest: str) -> Path | None:
+        return self._set_aside(self.open_model(digest))
+
+    def put_model_back(self, digest: str, aside: Path) -> None:
+        self._put_back(self.open_model(digest), aside)
+
+    def put_inspection(self, model: Model) -> None:
+        with disk_errors():
+            staged = self._written("inspection-", model.model_dump_json().encode())
+            try:
+                move(staged, self._inspection_path(model.digest))
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def inspection(self, digest: str) -> Model | None:
+        with disk_errors():
+            try:
+                found = Model.model_validate_json(self._inspection_path(digest).read_bytes())
+            except (FileNotFoundError, ValidationError):
+                return None
+        return found if found.digest == digest else None
+
+    def inspections(self) -> Iterator[Model]:
+        for digest in self.inspection_digests():
+            if (found := self.inspection(digest)) is not None:
+                yield found
+
+    def inspection_digests(self) -> Iterator[str]:
+        return (f"sha256:{name}" for name in named_in(self.root / "inspections", ".json"))
+
+    def remove_inspection(self, digest: str) -> None:
+        with disk_errors():
+            drop(self._inspection_path(digest))
+
     # ---- plans
 
     def take_plan(self, path: Path) -> StagedPlan:
@@ -125,23 +173,13 @@ class LocalStore:
             drop(self.open_plan(digest))
 
     def set_plan_aside(self, digest: str) -> Path | None:
-        final = self.open_plan(digest)
-        aside = self.scratch("aside") / "plan"
-        with disk_errors():
-            try:
-                move(final, aside)
-            except FileNotFoundError:
-                self.discard(aside.parent)
-                return None
-        return aside
+        return self._set_aside(self.open_plan(digest))
 
     def put_plan_back(self, digest: str, aside: Path) -> None:
-        final = self.open_plan(digest)
-        with disk_errors():
-            with suppress(FileExistsError):
-                final.hardlink_to(aside)
-            sync_folder(final.parent)
-            aside.unlink()  # a plan has one name
+        self._put_back(self.open_plan(digest), aside)
+
+    def stored_plans(self) -> Iterator[Stored]:
+        return stored_in(self.root / "plans")
 
     # ---- manifests
 
@@ -176,13 +214,38 @@ class LocalStore:
         return self._manifest_path(key).exists() and self.manifest(key) is None
 
     def manifests(self) -> Iterator[Manifest]:
-        for path in (self.root / "manifests").glob("??/*.json"):
-            if (found := self.manifest(f"sha256:{path.stem}")) is not None:
+        for key in self.manifest_keys():
+            if (found := self.manifest(key)) is not None:
                 yield found
+
+    def manifest_keys(self) -> Iterator[str]:
+        return (f"sha256:{name}" for name in named_in(self.root / "manifests", ".json"))
 
     def remove_manifest(self, key: str) -> None:
         with disk_errors():
             drop(self._manifest_path(key))
+            drop(self._signature_path(key))  # after it: a manifest without its signature would be an unsigned engine
+
+    # ---- signatures
+
+    def put_signature(self, key: str, envelope: bytes) -> None:
+        with disk_errors():
+            staged = self._written("signature-", envelope)
+            try:
+                move(staged, self._signature_path(key))
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def signature(self, key: str) -> bytes | None:
+        with disk_errors():
+            try:
+                return self._signature_path(key).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def remove_signature(self, key: str) -> None:
+        with disk_errors():
+            drop(self._signature_path(key))
 
     # ---- logs
 
@@ -199,6 +262,15 @@ class LocalStore:
         except FileNotFoundError:
             return None
 
+    def logs(self) -> Iterator[str]:
+        return named_in(self.root / "logs", ".log")
+
+    def log_size(self, build_id: str) -> int:
+        try:
+            return self._log_path(build_id).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def remove_log(self, build_id: str) -> None:
         with disk_errors():
             drop(self._log_path(build_id))
@@ -210,6 +282,16 @@ class LocalStore:
         with disk_errors():
             path.parent.mkdir(mode=0o700, exist_ok=True)
         return path
+
+    def gc_lock(self) -> Path:
+        return self.root / "locks" / "gc.lock"
+
+    def used_bytes(self, fresh: bool = True) -> int:
+        if fresh or self._used is None or monotonic() - self._used[0] > USED_FOR:
+            with disk_errors():
+                sizes = (one.size for found in (self.stored_models(), self.stored_plans()) for one in found)
+                self._used = monotonic(), sum(sizes)
+        return self._used[1]
 
     def probe(self) -> None:
         with disk_errors():
@@ -242,12 +324,36 @@ class LocalStore:
             raise
         return Path(name)
 
+    def _set_aside(self, final: Path) -> Path | None:
+        aside = self.scratch("aside") / final.name
+        with disk_errors():
+            try:
+                move(final, aside)
+            except FileNotFoundError:
+                self.discard(aside.parent)
+                return None
+        return aside
+
+    def _put_back(self, final: Path, aside: Path) -> None:
+        with disk_errors():
+            with suppress(FileExistsError):
+                final.hardlink_to(aside)
+            sync_folder(final.parent)
+            aside.unlink()  # a stored file has one name
+            self.discard(aside.parent)
+
     def _digest_path(self, kind: str, digest: str) -> Path:
         name = hex_of(digest)
         return self.root / kind / name[:2] / name
 
     def _manifest_path(self, key: str) -> Path:
         return self._digest_path("manifests", key).with_suffix(".json")
+
+    def _inspection_path(self, digest: str) -> Path:
+        return self._digest_path("inspections", digest).with_suffix(".json")
+
+    def _signature_path(self, key: str) -> Path:
+        return self._digest_path("signatures", key).with_suffix(".json")
 
     def _log_path(self, build_id: str) -> Path:
         name = plain(build_id)

@@ -29,8 +29,8 @@ class NoGpus(Exception):
 class Watch:
     """Knows the GPUs of this machine and what happens on them, from a child that is started when it is first asked."""
 
-    def __init__(self, every_s: float = SAMPLE_EVERY) -> None:
-        self._every_s = every_s
+    def __init__(self, every_s: float = SAMPLE_EVERY, silent_s: float = SILENT) -> None:
+        self._every_s, self._silent_s = every_s, silent_s
         self._trouble: str | None = "the NVIDIA driver has not answered yet"
         self._found: GpusFound | None = None
         self._samples: dict[str, tuple[float, GpuSample]] = {}
@@ -46,6 +46,11 @@ class Watch:
         if self._trouble or self._found is None:
             raise NoGpus(self._trouble or "the NVIDIA driver shows no GPU")
         return tuple(self._found.gpus)
+
+    @property
+    def unusable(self) -> list[str]:
+        """GPUs that NVML shows and that cannot be asked, each with the reason."""
+        return self._found.troubles if self._found else []
 
     def trouble(self, gpu: Gpu) -> str | None:
         """Why `gpu` cannot be used now: its driver does not answer, it is gone, or it is no longer what it was."""
@@ -96,7 +101,7 @@ class Watch:
         except ProtocolBroken as error:
             self._note(f"NVML cannot be asked: {error}")
         except TimeoutError:
-            self._note(f"the NVIDIA driver has not answered for {SILENT:g} seconds")
+            self._note(f"the NVIDIA driver has not answered for {self._silent_s:g} seconds")
         finally:
             child.kill()
             await child.wait()  # one that the driver holds is not replaced: it would hold the next one too
@@ -111,7 +116,7 @@ class Watch:
         messages = child.messages()
         while True:
             try:
-                async with asyncio.timeout(SILENT):  # wait_for would swallow a cancel that meets a message
+                async with asyncio.timeout(self._silent_s):  # wait_for would swallow a cancel that meets a message
                     message = await anext(messages)
             except StopAsyncIteration:
                 ended = await child.wait()

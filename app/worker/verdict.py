@@ -7,6 +7,7 @@ from app.worker.native_log import without_noise
 from app.worker.scrub import Scrubber
 
 MOST = 100  # nodes and errors that are listed
+_WHOLE_NUMBERS = frozenset({"INT32", "INT64", "BOOL"})  # nothing else can be a shape tensor
 
 
 class Ends(Exception):
@@ -48,12 +49,16 @@ def parse_failure(parser: Any, model: str, logged: str | None, scrub: Scrubber) 
 def values_missing(network: Any, profiles: list[dict[str, dict[str, Any]]]) -> Failed | None:
     """Say which inputs the builder takes values of, whatever the graph looked like before, and no profile gives any."""
     inputs = [network.get_input(i) for i in range(network.num_inputs)]
-    needed = [tensor.name for tensor in inputs if tensor.is_shape_tensor]
+    needed = [tensor.name for tensor in inputs if _decides_shapes(tensor)]
     for number, ranges in enumerate(profiles or ([{}] if needed else [])):
         if missing := [name for name in needed if not ranges.get(name, {}).get("values")]:
             message = f"Profile {number} gives no values of {', '.join(missing)}, which decide shapes."
             return Failed("shape_values_required", message, where={"profile": number, "input": missing[0]})
     return None
+
+
+def _decides_shapes(tensor: Any) -> bool:
+    return tensor.dtype.name in _WHOLE_NUMBERS and tensor.is_shape_tensor
 
 
 # Words of the builder's error → what they mean. Only what it says itself; all else stays `builder_error`.

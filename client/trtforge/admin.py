@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from trtforge.connection import Connection
+from trtforge.contract.keeping import Collection, Verification
 from trtforge.contract.tokens import NewToken, Scope, Token, TokenAsk, TokenPage
 
 _JSON = {"Content-Type": "application/json"}
+_LONG_S = 3600.0  # seconds without an answer: hashing a large store takes its time
 
 
 class Admin:
@@ -36,3 +38,19 @@ class Admin:
     def revoke_token(self, token_id: str) -> None:
         """Let a token be worth nothing from now on; within seconds in every process of the service."""
         self._connection.insist("DELETE", f"/v1/tokens/{token_id}")
+
+    # ---- order in the store
+
+    def gc(self, dry_run: bool = False) -> Collection:
+        """Remove what the service's settings let go, or only say what would go and why."""
+        asked = {"dry_run": "true"} if dry_run else {}
+        return Collection.model_validate_json(
+            self._connection.send("POST", "/v1/gc", params=asked, read_s=_LONG_S).content
+        )
+
+    def verify(self, quick: bool = False) -> Verification:
+        """Compare every row with its bytes, and back; `quick` compares sizes only."""
+        asked = {"quick": "true"} if quick else {}
+        return Verification.model_validate_json(
+            self._connection.send("POST", "/v1/verify", params=asked, read_s=_LONG_S).content
+        )

@@ -7,11 +7,12 @@ of its answer: it is for the caller to withdraw a request or cancel a build.
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
 from trtforge.client import Client
+from trtforge.signature import Given
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ PLAIN = frozenset(
     ]
 )
 ADMIN_STREAMS = frozenset({"tokens"})
-ADMIN_PLAIN = frozenset({"create_token", "revoke_token"})
+ADMIN_PLAIN = frozenset({"create_token", "revoke_token", "gc", "verify"})
 _END = object()
 
 
@@ -61,8 +62,9 @@ class AsyncClient:
         timeout_s: float = 30.0,
         patience_s: float = 60.0,
         most: int = 16,
+        public_key: Given | Sequence[Given] | None = None,
     ) -> None:
-        self._client = Client(url, token, timeout_s, patience_s)
+        self._client = Client(url, token, timeout_s, patience_s, public_key)
         self._threads = ThreadPoolExecutor(most, "trtforge")
         self.url = self._client.url
         self.admin = _AsyncAdmin(self)

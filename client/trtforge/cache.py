@@ -1,6 +1,6 @@
 """Engines on this host: a folder that all its processes share, bounded in size, the least recently used goes first.
 
-    <wish>/plan   <wish>/manifest.json   <wish>.lock
+    <wish>/plan   <wish>/signature.json (if it was asked for)   <wish>/manifest.json   <wish>.lock
 
 A wish is the digest of what was asked for, so that an engine is found without the service. The manifest is written last:
 where it is, the plan is whole. Each wish has a lock, held while its engine is found, built and fetched.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from trtforge.contract.engines import Manifest
 from trtforge.transfer import digest_of
@@ -25,8 +25,12 @@ DEFAULT_BYTES = 20 << 30
 
 @dataclass(frozen=True)
 class Kept:
+    """`raw`: the manifest as the service sent it, which is what `signature` is over."""
+
     path: Path
     manifest: Manifest
+    raw: bytes = b""
+    signature: bytes | None = None
 
 
 class Cache:
@@ -48,35 +52,31 @@ class Cache:
         """Return the engine of a wish, every byte verified; one that is damaged is removed. None: it is not here."""
         place = self.folder / wish
         try:
-            manifest = Manifest.model_validate_json((place / "manifest.json").read_bytes())
-            if digest_of(place / "plan") != manifest.plan.digest:
-                raise ValueError("damaged")
+            kept = read_kept(place)
         except FileNotFoundError:
             return None
-        except (ValidationError, ValueError):
+        except ValueError:
             self._remove(wish)
             return None
         os.utime(place / "manifest.json")  # used now
-        return Kept(place / "plan", manifest)
+        return kept
 
     def plan_of(self, wish: str) -> Path:
         """Return where the plan of a wish is to be put, before `keep`."""
         place = self.folder / wish
         place.mkdir(exist_ok=True)
-        (place / "manifest.json").unlink(missing_ok=True)
+        for name in ("manifest.json", "signature.json"):
+            (place / name).unlink(missing_ok=True)
         return place / "plan"
 
-    def keep(self, wish: str, manifest: Manifest) -> Kept:
+    def keep(self, wish: str, manifest: Manifest, raw: bytes | None = None, signature: bytes | None = None) -> Kept:
         """Mark a plan that was put and verified as whole, then make room. Only under the wish's lock."""
-        place = self.folder / wish
-        draft = place / "manifest.json.new"
-        with draft.open("w") as file:
-            file.write(manifest.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place / "manifest.json")
+        place, raw = self.folder / wish, raw or manifest.model_dump_json().encode()
+        if signature:
+            write_whole(place / "signature.json", signature)
+        write_whole(place / "manifest.json", raw)
         self._make_room(wish)
-        return Kept(place / "plan", manifest)
+        return Kept(place / "plan", manifest, raw, signature)
 
     def _make_room(self, but: str) -> None:
         """Remove least recently used engines until the rest fits. Whoever has a removed plan open keeps it."""
@@ -94,6 +94,27 @@ class Cache:
     def _remove(self, wish: str) -> None:
         (self.folder / wish / "manifest.json").unlink(missing_ok=True)  # first: what has no marker is not there
         shutil.rmtree(self.folder / wish, ignore_errors=True)
+
+
+def read_kept(place: Path) -> Kept:
+    """Return the engine in a folder, every byte of its plan verified. Raises `FileNotFoundError`, `ValueError`."""
+    raw = (place / "manifest.json").read_bytes()
+    manifest = Manifest.model_validate_json(raw)  # its errors are values' errors
+    if digest_of(place / "plan") != manifest.plan.digest:
+        raise ValueError("damaged")
+    with suppress(FileNotFoundError):
+        return Kept(place / "plan", manifest, raw, (place / "signature.json").read_bytes())
+    return Kept(place / "plan", manifest, raw)
+
+
+def write_whole(goal: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, over any of that name."""
+    draft = goal.with_name(f"{goal.name}.new")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(goal)
 
 
 def wish_of(**asked: BaseModel | str | None) -> str:

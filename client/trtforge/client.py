@@ -1,13 +1,14 @@
 """The client: upload a model, ask for an engine, watch it being built, fetch the plan. Synchronous, typed, silent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from trtforge import download, transfer
+from trtforge import transfer
 from trtforge.admin import Admin
+from trtforge.artifacts import Artifacts
 from trtforge.connection import Connection, Patience
 from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
 from trtforge.contract.compare import EngineDiff
@@ -20,6 +21,7 @@ from trtforge.contract.target import Targets, TargetSelector
 from trtforge.contract.tokens import Ticket
 from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
+from trtforge.signature import Given, PublicKeys
 from trtforge.stream import Follower
 
 _LONGEST_WAIT_S = 60.0  # that the service grants
@@ -32,14 +34,21 @@ class Client:
     """Talk to one service. Use it as a context manager; it is not for several threads at once.
 
     `url` defaults to `TRTFORGE_URL`, then to http://127.0.0.1:8080; `token` to `TRTFORGE_TOKEN`. `timeout_s` bounds one
-    silence of the service, `patience_s` how long repeatable requests and streams outlive its absence.
+    silence of the service, `patience_s` how long repeatable requests and streams outlive its absence. `public_key` (PEM, or
+    files of it; else what `TRTFORGE_PUBLIC_KEY` names): then only engines that one of these signed are fetched.
     Every method raises `ServiceError` when the service refuses and `ServiceUnreachable` when it does not answer.
     """
 
     def __init__(
-        self, url: str | None = None, token: str | None = None, timeout_s: float = 30.0, patience_s: float = 60.0
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        timeout_s: float = 30.0,
+        patience_s: float = 60.0,
+        public_key: Given | Sequence[Given] | None = None,
     ) -> None:
         self._connection = Connection(url, token, timeout_s, patience_s)
+        self.artifacts = Artifacts(self._connection, PublicKeys.named(public_key))
         self.url = self._connection.url
         self.admin = Admin(self._connection)
 
@@ -263,11 +272,10 @@ class Client:
         """Put the plan of an engine at `path`, verified, whole or not at all, and return its manifest.
 
         What a call before this one left after a cut is gone on with, in another process too.
-        Raises `PlanMismatch` when the bytes are not those the manifest names.
+        Raises `PlanMismatch` when the bytes are not those the manifest names, `SignatureRefused` when a public key was
+        given and the engine's signature does not hold.
         """
-        manifest = self.manifest(engine_key)
-        download.fetch(self._connection, f"/v1/engines/{engine_key}/plan", manifest.plan, Path(path), progress)
-        return manifest
+        return self.artifacts.fetch(engine_key, Path(path), progress).manifest
 
     # ---- service
 

@@ -97,10 +97,20 @@ class Connection:
         return self._reached if isinstance(trouble, ServiceUnreachable) else trouble.problem.status in _PASSING
 
     @contextmanager
-    def stream(self, path: str, *, headers: Mapping[str, str], read_s: float | None = None) -> Iterator[httpx.Response]:
+    def stream(
+        self,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        read_s: float | None = None,
+        params: dict[str, list[str]] | None = None,
+    ) -> Iterator[httpx.Response]:
         """Open a successful answer whose body is still to come; trouble while it is read is translated too."""
         timeout = self._timeout(read_s or self.timeout_s)
-        with self._translated(), self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+        with (
+            self._translated(),
+            self._http.stream("GET", path, headers=headers, timeout=timeout, params=params) as response,
+        ):
             self._reached = True
             if not response.is_success:
                 response.read()

@@ -1,10 +1,11 @@
 """What an inference service calls at start: the engine for this machine, from here if it is here, else built once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from trtforge import shipped
 from trtforge.cache import Cache, Kept, wish_of
 from trtforge.client import Client
 from trtforge.contract.builds import Submit, Submitted
@@ -15,6 +16,7 @@ from trtforge.contract.target import TargetSelector
 from trtforge.download import Moved
 from trtforge.errors import NoEngine, ServiceError
 from trtforge.fingerprint import fingerprint
+from trtforge.signature import Given, PublicKeys, SignatureRefused
 from trtforge.transfer import digest_of
 
 
@@ -31,17 +33,23 @@ def ensure_engine(
     patience_s: float = 60.0,
     on_event: Callable[[Event], None] | None = None,
     on_bytes: Moved | None = None,
+    public_key: Given | Sequence[Given] | None = None,
 ) -> Path:
     """Return where the verified plan of an engine lies that this machine can load; build it first if need be.
 
     `model` is an .onnx file, or the digest of one that the service has. `target` is what this machine says of itself, by
-    default `fingerprint()`. What is in the local cache is returned without asking anybody, so it works with the service
+    default `fingerprint()`. What is in a folder of `TRTFORGE_ENGINE_PATH` or in the local cache is returned without asking anybody, so it works with the service
     down; processes of one host that ask together fetch it once. The path stays while the cache has room: open it now.
 
-    Raises `NoEngine` when the build fails, `ServiceError`, `ServiceUnreachable`, `PlanMismatch`, `OSError`. Interrupted, it
-    takes its request back.
+    `public_key` (PEM, or files of it; else what `TRTFORGE_PUBLIC_KEY` names): then only an engine that one of these
+    signed is returned, wherever it lies.
+
+    Raises `NoEngine` when the build fails, `ServiceError`, `ServiceUnreachable`, `PlanMismatch`, `SignatureRefused`,
+    `OSError`. Interrupted, it takes its request back.
     """
-    return ensure(model, spec, target, policy, options, cache, url, token, patience_s, on_event, on_bytes).path
+    return ensure(
+        model, spec, target, policy, options, cache, url, token, patience_s, on_event, on_bytes, public_key
+    ).path
 
 
 def ensure(
@@ -56,23 +64,27 @@ def ensure(
     patience_s: float = 60.0,
     on_event: Callable[[Event], None] | None = None,
     on_bytes: Moved | None = None,
+    public_key: Given | Sequence[Given] | None = None,
 ) -> Kept:
     """Like `ensure_engine`, and return the manifest too."""
-    cache, path = cache or Cache(), _model_file(model)
+    keys, path = PublicKeys.named(public_key), _model_file(model)
     digest = digest_of(path) if path else str(model)
     want = Resolve(model=digest, spec=spec or BuildSpec(), target=target or fingerprint(), policy=policy)
-    wish = wish_of(want=want)
-    if kept := cache.find(wish):
+    if there := shipped.find(want, keys):
+        return there
+    cache, wish = cache or Cache(), wish_of(want=want)
+    if kept := _trusted(cache.find(wish), keys):
         return kept
     with cache.lock(wish):
-        if kept := cache.find(wish):  # another process of this host fetched it while we waited
+        if kept := _trusted(cache.find(wish), keys):  # another process of this host fetched it while we waited
             return kept
-        with Client(url, token, patience_s=patience_s) as client:
+        with Client(url, token, patience_s=patience_s, public_key=public_key) as client:
             found = _look(client, want)
             if isinstance(found, TargetSelector):
                 ask = Submit(model=digest, spec=spec or BuildSpec(), target=found, options=options or BuildOptions())
                 found = _built(client, ask, path, on_event)
-            return cache.keep(wish, client.fetch(found, cache.plan_of(wish), progress=on_bytes))
+            proven = client.artifacts.fetch(found, cache.plan_of(wish), on_bytes)
+            return cache.keep(wish, proven.manifest, proven.raw, proven.signature)
 
 
 async def ensure_engine_async(
@@ -86,14 +98,27 @@ async def ensure_engine_async(
     url: str | None = None,
     token: str | None = None,
     patience_s: float = 60.0,
+    public_key: Given | Sequence[Given] | None = None,
 ) -> Path:
     """Like `ensure_engine`, beside the event loop. A cancelled wait lets go; the engine is fetched for the next call."""
-    kept = await asyncio.to_thread(ensure, model, spec, target, policy, options, cache, url, token, patience_s)
+    kept = await asyncio.to_thread(
+        ensure, model, spec, target, policy, options, cache, url, token, patience_s, public_key=public_key
+    )
     return kept.path
 
 
 def _model_file(model: str | Path) -> Path | None:
     return None if isinstance(model, str) and model.startswith("sha256:") else Path(model)
+
+
+def _trusted(kept: Kept | None, keys: PublicKeys | None) -> Kept | None:
+    """Return what the cache holds if its signature holds too; else the service is asked again, and checked."""
+    if kept and keys:
+        try:
+            keys.check(kept.signature, kept.raw)
+        except SignatureRefused:
+            return None
+    return kept
 
 
 def _look(client: Client, want: Resolve) -> str | TargetSelector:

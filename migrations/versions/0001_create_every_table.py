@@ -140,20 +140,23 @@ def upgrade() -> None:
         sa.Column("failure", Json, nullable=True),
         sa.Column("plan_digest", sa.String(length=71), nullable=True),
         sa.Column("plan_size", sa.BigInteger(), nullable=True),
+        sa.Column("rebuild", Json, nullable=True),
         sa.Column("follows", sa.String(), nullable=True),
         sa.Column("created_at", Utc(), nullable=False),
         sa.Column("started_at", Utc(), nullable=True),
         sa.Column("finished_at", Utc(), nullable=True),
-        sa.ForeignKeyConstraint(["model"], ["models.digest"], name=op.f("fk_builds_model_models")),
+        sa.Column("trimmed_at", Utc(), nullable=True),
         sa.ForeignKeyConstraint(["target_id"], ["targets.id"], name=op.f("fk_builds_target_id_targets")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_builds")),
     )
     with op.batch_alter_table("builds", schema=None) as batch_op:
         batch_op.create_index("ix_builds_engine_key", ["engine_key", "created_at"], unique=False)
+        batch_op.create_index("ix_builds_finished_at", ["finished_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_builds_follows"), ["follows"], unique=False)
         batch_op.create_index("ix_builds_model", ["model", "created_at"], unique=False)
         batch_op.create_index("ix_builds_newest", ["created_at", "id"], unique=False)
         batch_op.create_index("ix_builds_queue", ["state", "target_id", "priority", "created_at"], unique=False)
+        batch_op.create_index("ix_builds_trimmed_at", ["trimmed_at", "finished_at"], unique=False)
         batch_op.create_index(
             "uq_builds_live_engine_key",
             ["engine_key"],
@@ -223,6 +226,7 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_requests_build_id"), ["build_id"], unique=False)
         batch_op.create_index("ix_requests_caller", ["caller", "state"], unique=False)
         batch_op.create_index("ix_requests_deadline", ["state", "deadline"], unique=False)
+        batch_op.create_index(batch_op.f("ix_requests_ended_at"), ["ended_at"], unique=False)
 
     op.create_table(
         "tickets",
@@ -251,6 +255,7 @@ def downgrade() -> None:
 
     op.drop_table("tickets")
     with op.batch_alter_table("requests", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_requests_ended_at"))
         batch_op.drop_index("ix_requests_deadline")
         batch_op.drop_index("ix_requests_caller")
         batch_op.drop_index(batch_op.f("ix_requests_build_id"))
@@ -265,10 +270,12 @@ def downgrade() -> None:
             sqlite_where=sa.text("state in ('queued', 'running') and stop is null"),
             postgresql_where=sa.text("state in ('queued', 'running') and stop is null"),
         )
+        batch_op.drop_index("ix_builds_trimmed_at")
         batch_op.drop_index("ix_builds_queue")
         batch_op.drop_index("ix_builds_newest")
         batch_op.drop_index("ix_builds_model")
         batch_op.drop_index(batch_op.f("ix_builds_follows"))
+        batch_op.drop_index("ix_builds_finished_at")
         batch_op.drop_index("ix_builds_engine_key")
 
     op.drop_table("builds")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,7 +12,9 @@ from tests.api.seeded import Seed, ask, seeded
 from tests.conftest import Server
 from tests.domain.test_key import MODEL, SPEC, TARGET
 from trtforge.cli.main import app
+from trtforge.client import Client
 from trtforge.contract.engines import Manifest
+from trtforge.signature import SignatureRefused, new_key
 
 WIDER = SPEC.model_copy(
     update={
@@ -148,3 +151,36 @@ def test_an_engine_without_its_bytes_is_no_candidate(found: Found):
         assert "plan" in [o["field"] for c in body["candidates"] for o in c["objections"]]
     finally:
         plan.write_bytes(kept)
+
+
+def test_an_unsigned_engine_says_so_and_is_not_taken_by_who_wants_a_signature(found: Found, tmp_path: Path):
+    server, (one, *_) = found
+    answer = ask(server, "GET", f"/v1/engines/{one.engine_key}/signature")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unsigned")
+    assert ask(server, "GET", "/v1/signing-keys").json() == {"items": []}
+    with Client(server.url, public_key=new_key()[1]) as client, pytest.raises(SignatureRefused) as caught:
+        client.fetch(one.engine_key, tmp_path / "model.plan")
+    assert caught.value.code == "signature_missing"
+    assert list(tmp_path.iterdir()) == []
+    with Client(server.url) as client:
+        client.fetch(one.engine_key, tmp_path / "model.plan")
+        [place] = client.artifacts.export_to([one.engine_key], tmp_path)
+    assert {p.name for p in place.iterdir()} == {"plan", "manifest.json"}
+
+
+def test_what_cannot_be_exported_is_refused_before_a_byte_is_sent(found: Found):
+    server, (one, *_) = found
+    unknown = f"sha256:{'0' * 64}"
+    for keys, code in (([], "invalid_request"), (["x"], "invalid_request"), ([one.engine_key, unknown], "not_found")):
+        assert ask(server, "GET", "/v1/export", params={"key": keys}).json()["code"] == code
+    many = [f"sha256:{number:064x}" for number in range(257)]
+    assert ask(server, "GET", "/v1/export", params={"key": many}).json()["code"] == "invalid_request"
+    assert ask(server, "POST", "/v1/import", content=b"no tar").json()["code"] == "archive_truncated"
+    assert ask(server, "POST", "/v1/import", content=bytes(1024)).json() == {"items": []}
+
+
+def test_triton_hears_of_inputs_from_the_model_where_the_manifest_is_silent(found: Found):
+    server, (one, *_) = found
+    config = ask(server, "GET", f"/v1/engines/{one.engine_key}/triton/config.pbtxt")
+    assert config.headers["model-name"] == f"engine-{one.engine_key[7:23]}"
+    assert 'name: "ids"' in config.text  # from the model: this manifest is of before it named inputs

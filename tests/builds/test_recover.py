@@ -10,13 +10,15 @@ from datetime import timedelta
 import pytest
 
 from app.builds import ending, stopping
+from app.builds.claim import Claims
 from app.builds.conclude import Conclusion
 from app.builds.recover import recover
-from app.db import builds
+from app.builds.register import forget_workers, register
+from app.db import builds, targets
 from app.db.builds import BuildRow
 from app.errors import LeaseLost
 from app.worker.locks import try_lock
-from tests.scene import ANYONE, Scene, at_once, check_invariants, fine, why
+from tests.scene import ANYONE, PROBED, Scene, at_once, check_invariants, fine, why
 from trtforge.contract import events as ev
 
 HOLD = """
@@ -59,6 +61,23 @@ def _expired(scene: Scene, row: BuildRow) -> None:
 def _recovered(scene: Scene, count: int = 1) -> None:
     assert recover(scene.parts) == count
     check_invariants(scene.parts.database)
+
+
+def test_a_worker_beside_others_lives_as_long_as_its_process(scene: Scene, after: Scene) -> None:
+    """One process has a worker for each GPU."""
+    second = f"{scene.worker}.1"
+    register(scene.parts, second, PROBED, owner=scene.worker)
+    queued = scene.queued()
+    row = Claims(scene.parts, second, scene.target)._claim(queued)
+    assert row
+    assert row.worker == second
+    _recovered(after, 0)
+    scene.die()
+    _recovered(after)
+    assert scene.build(row.id).state == "queued"
+    forget_workers(scene.parts, [scene.worker])
+    with scene.parts.database.read() as tx:
+        assert {worker.owner for worker in targets.workers_known(tx)} == {after.worker}
 
 
 def test_a_living_worker_is_left_alone(scene: Scene, after: Scene) -> None:

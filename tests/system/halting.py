@@ -22,6 +22,7 @@ POINTS = {
     "renaming": ("call", "StagedPlan.rename", "publish"),
     "renamed": ("call", "sync_folder", "StagedPlan.rename"),
     "plan_kept": ("return", "LocalStore.put_plan", "publish"),  # 1
+    "signed": ("return", "LocalStore.put_signature", "publish"),  # only with a signing key
     "manifest_staged": ("return", "LocalStore._written", "LocalStore.put_manifest"),
     "manifest_linked": ("return", "Path.hardlink_to", "LocalStore.put_manifest"),
     "manifest_kept": ("return", "LocalStore.put_manifest", "publish"),  # 2

@@ -52,7 +52,7 @@ def test_a_build_on_a_gpu_takes_its_lock_and_records_it(make_server: Make, nvml:
         "cuda": "13.0",
         "mig_profile": None,
     }
-    assert ready(server)["machine"]["devices"] == [nv.H200]
+    assert ready(server)["machine"]["devices"] == {nv.H200: "ok"}
 
     nvml.say(nv.gpu(), nv.process(nv.H200, os.getpid(), 7 * nv.GIB, 40))  # a stranger: this test
     build = api.start(relus(600))
@@ -216,7 +216,7 @@ def test_a_gpu_that_others_use_is_waited_for_or_refused(make_server: Make, nvml:
 def test_auto_says_why_it_is_not_tensorrt(make_server: Make, nvml: Script, as_tensorrt: None):
     nvml.say(nv.gpu(name="Tesla V100", capability=(7, 0)))
     machine = ready(make_server())["machine"]
-    assert (machine["builder"], machine["devices"]) == ("tensorrt_rtx", ["cpu"])
+    assert (machine["builder"], machine["devices"]) == ("tensorrt_rtx", {"cpu": "ok"})
     assert "serves compute capability 7.5 and newer, not Tesla V100" in machine["why"]
 
 

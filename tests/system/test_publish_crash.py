@@ -8,14 +8,16 @@ from tests.system.api import Api
 from tests.system.halting import POINTS, Halting
 from tests.system.models import relus
 from tests.system.soundness import assert_sound, children, manifests, strays
+from trtforge.signature import PublicKeys, new_key
 
+PRIVATE, PUBLIC = new_key()
 KEPT = ("manifest_linked", "manifest_kept", "concluding", "concluded")  # the manifest is there: nothing is built again
 
 
 @pytest.fixture(scope="module")
 def halting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Halting]:
     """One server that is killed and started again by each test in turn: a start costs seconds."""
-    server = Halting(tmp_path_factory.mktemp("halting") / "data", slots="1")
+    server = Halting(tmp_path_factory.mktemp("halting") / "data", slots="1", signing_key=PRIVATE)
     server.start()
     yield server
     assert server.stop() == 0
@@ -44,5 +46,8 @@ def test_a_server_killed_while_publishing_serves_a_whole_engine_afterwards(point
     assert (kinds[-1], kinds.count("succeeded")) == ("succeeded", 1)
     assert api.get(f"/v1/requests/{submitted['request_id']}")["state"] == "served"
     assert api.submit(digest)["disposition"] == "cached"
+    key = build["engine"]["engine_key"]
+    raw, signature = (api.http.get(f"/v1/engines/{key}{part}").content for part in ("", "/signature"))
+    assert PublicKeys.read(PUBLIC).check(signature, raw)  # whatever the crash left, manifest and signature fit
     assert children(halting) == []
     assert_sound(halting)

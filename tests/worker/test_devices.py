@@ -17,9 +17,9 @@ T = TypeVar("T")
 GPU_2, MIG_1, MIG_2 = "GPU-22222222-0000", "MIG-11111111-0000", "MIG-22222222-0000"
 
 
-def watching(work: Callable[[Watch], Awaitable[T]]) -> T:
+def watching(work: Callable[[Watch], Awaitable[T]], silent_s: float = 60) -> T:
     async def watched() -> T:
-        watch = Watch(every_s=0.05)
+        watch = Watch(every_s=0.05, silent_s=silent_s)
         try:
             return await work(watch)
         finally:
@@ -87,11 +87,10 @@ def test_without_a_driver_the_library_is_missed(tmp_path: Path, monkeypatch: pyt
         gpus()
 
 
-def test_a_driver_that_hangs_is_given_up(nvml: Script, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.worker.devices.SILENT", 2.0)
+def test_a_driver_that_hangs_is_given_up(nvml: Script):
     nvml.say("hang init", nv.gpu())
-    with pytest.raises(NoGpus, match="has not answered"):
-        gpus()
+    with pytest.raises(NoGpus, match="has not answered for 2 seconds"):
+        watching(lambda watch: watch.gpus(), silent_s=2)
 
 
 def test_what_happens_on_a_gpu_is_sampled_and_a_lost_one_is_noticed(nvml: Script):
@@ -109,6 +108,23 @@ def test_what_happens_on_a_gpu_is_sampled_and_a_lost_one_is_noticed(nvml: Script
         await watch.next_sample()
         assert "fallen off the bus" in str(watch.trouble(l40s))
         assert watch.trouble(h200) is None
+
+    watching(follow)
+
+
+def test_a_driver_that_was_updated_asks_for_a_restart(nvml: Script):
+    nvml.say("driver 580.159.04", nv.gpu())
+
+    async def follow(watch: Watch) -> None:
+        (gpu,) = await watch.gpus()
+        nvml.say(nv.fail("all", nv.DRIVER_NOT_LOADED))
+        while "not loaded" not in str(watch.trouble(gpu)):
+            await watch.next_sample()
+        nvml.say("driver 590.44.01", nv.gpu())
+        while "not loaded" in str(watch.trouble(gpu)):
+            await watch.next_sample()
+        assert "driver 580.159.04" in str(watch.trouble(gpu))
+        assert "is NVIDIA H200, driver 590.44.01, CUDA 13.0 now; restart the service" in str(watch.trouble(gpu))
 
     watching(follow)
 

@@ -8,7 +8,7 @@ import typer
 from trtforge.cli.lines import cancelled
 from trtforge.cli.manifest import summary
 from trtforge.cli.order import bar
-from trtforge.cli.session import Json, Token, Url, session
+from trtforge.cli.session import Json, PublicKey, Token, Url, session
 from trtforge.cli.text import console, plain
 from trtforge.cli.wish import Machine, target_of
 from trtforge.client import Client
@@ -68,6 +68,12 @@ def fetch(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="Where the plan goes [<key>.plan].")
     ] = None,
+    triton: Annotated[
+        Path | None,
+        typer.Option("--triton", file_okay=False, help="A model repository of Triton, which gets a folder for it."),
+    ] = None,
+    triton_name: Annotated[str | None, typer.Option(help="Triton's name for it [engine-…].")] = None,
+    public_key: PublicKey = None,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,
@@ -76,10 +82,14 @@ def fetch(
     if (engine_key is None) == (name is None):
         raise typer.BadParameter("give the key of an engine or --name, one of the two", param_hint="ENGINE_KEY")
     machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
-    with session(url, token) as client:
+    with session(url, token, public_key) as client:
         out = console(quiet=as_json)
         engine_key = engine_key or client.named(str(name), machine, wait)
         goal = output or Path(engine_key.removeprefix("sha256:")[:12] + ".plan")
+        if triton:
+            with bar(out, "fetch for Triton") as moved:
+                typer.echo(client.artifacts.triton(engine_key, triton, triton_name, moved))
+            return
         with bar(out, f"fetch {plain(goal.name)}") as moved:
             manifest = client.fetch(engine_key, goal, progress=moved)
         if as_json:

@@ -12,6 +12,7 @@ from trtforge.cli.session import Json, Token, Url, describe, exit_code
 from trtforge.cli.text import complain, console
 from trtforge.cli.wish import (
     Best,
+    Extra,
     Fixed,
     High,
     Level,
@@ -20,6 +21,7 @@ from trtforge.cli.wish import (
     ProfileJson,
     Shapes,
     Workspace,
+    extras,
     given,
     profiles_of,
     size_of,
@@ -43,6 +45,7 @@ def build(
     optimization_level: Level = None,
     workspace: Workspace = None,
     precision: Precision = None,
+    option: Extra = None,
     compute_capability: Annotated[Shapes | None, typer.Option(help="GPUs to build for: 8.9. Repeatable.")] = None,
     builder: Annotated[Literal["tensorrt", "tensorrt_rtx"] | None, typer.Option(help="Which TensorRT.")] = None,
     label: Annotated[Shapes | None, typer.Option(help="key=value to find it by. Repeatable.")] = None,
@@ -73,7 +76,12 @@ def build(
     """
     ask = _submit(
         profiles=profiles_of(low, best, high, fixed, profile),
-        spec={"optimization_level": optimization_level, "precision": precision, "workspace_bytes": size_of(workspace)},
+        spec={
+            "optimization_level": optimization_level,
+            "precision": precision,
+            "workspace_bytes": size_of(workspace),
+            **extras(option),
+        },
         target={"builder": builder, "compute_capabilities": tuple(compute_capability) if compute_capability else None},
         options={
             "run_timeout_s": run_timeout,

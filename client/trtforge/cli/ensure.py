@@ -10,11 +10,12 @@ from rich.console import Console
 
 from trtforge.cache import Cache
 from trtforge.cli.order import bar
-from trtforge.cli.session import FAILED, INTERRUPTED, Json, Token, Url, describe, exit_code
+from trtforge.cli.session import FAILED, INTERRUPTED, Json, PublicKey, Token, Url, describe, exit_code
 from trtforge.cli.stop import Stop
 from trtforge.cli.text import byte_count, complain, plain
 from trtforge.cli.wish import (
     Best,
+    Extra,
     Fixed,
     High,
     Level,
@@ -46,6 +47,7 @@ def ensure(
     optimization_level: Level = None,
     workspace: Workspace = None,
     precision: Precision = None,
+    option: Extra = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near an engine must be to this machine.")] = "exact",
     output: Annotated[
@@ -55,6 +57,7 @@ def ensure(
     cache_dir: Annotated[Path | None, typer.Option(envvar="TRTFORGE_CACHE_DIR", help="Folder of the cache.")] = None,
     cache_size: Annotated[str | None, typer.Option(help="What the cache may hold: 20GiB")] = None,
     patience: Annotated[float, typer.Option(help="Seconds to outlive an absence of the service.")] = 60.0,
+    public_key: PublicKey = None,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,
@@ -64,13 +67,15 @@ def ensure(
     Prints where the plan lies. What is in the cache is found with the service down too.
     """
     asked = model if model.startswith("sha256:") else existing(model)
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision)
+    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
     machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
     out = Console(stderr=True, highlight=False, markup=False, emoji=False)  # stdout has the path and nothing else
     try:
         cache = Cache(cache_dir, byte_count(cache_size) if cache_size else None)
         with Stop(out).listening(), bar(out, "fetch") as moved:
-            kept = ensure_kept(asked, spec, machine, policy, None, cache, url, token, patience, _told, moved)
+            kept = ensure_kept(
+                asked, spec, machine, policy, None, cache, url, token, patience, _told, moved, public_key
+            )
         if output:
             _put(kept.path, output)
     except ValueError as error:

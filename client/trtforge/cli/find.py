@@ -8,6 +8,7 @@ from trtforge.cli.session import Json, Token, Url, session
 from trtforge.cli.text import console, plain
 from trtforge.cli.wish import (
     Best,
+    Extra,
     Fixed,
     High,
     Level,
@@ -39,6 +40,7 @@ def resolve(
     optimization_level: Level = None,
     workspace: Workspace = None,
     precision: Precision = None,
+    option: Extra = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near is near enough.")] = "exact",
     any_spec: Annotated[bool, typer.Option("--any-spec", help="Any engine of the model will do.")] = False,
@@ -47,7 +49,7 @@ def resolve(
     token: Token = None,
 ) -> None:
     """Find the engine a machine can take. Without one the near misses are told, and why each was refused."""
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision)
+    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
     digest = model if model.startswith("sha256:") else digest_of(existing(model))
     with session(url, token) as client:
         if spec.profiles:

@@ -27,8 +27,14 @@ _OURS = {
     "cancel": ("trtforge.cli.act:cancel", "Stop a build."),
     "withdraw": ("trtforge.cli.act:withdraw", "Take back one request; the build goes on while others wait."),
     "ensure": ("trtforge.cli.ensure:ensure", "Have the engine for this machine here; build it first if need be."),
+    "gc": ("trtforge.cli.keep:gc", "Remove what the retention of the service lets go, or say what would go."),
+    "verify": ("trtforge.cli.keep:verify", "Compare what the service has in its index with the bytes it has."),
     "fetch": ("trtforge.cli.act:fetch", "Fetch an engine's plan, verified."),
     "token": ("trtforge.cli.token:token", "Create, list and revoke tokens: who may use the service."),
+    "export": ("trtforge.cli.carry:export", "Export engines: an archive, or a folder for an image."),
+    "import": ("trtforge.cli.carry:import_", "Import engines that were exported elsewhere."),
+    "rebuild": ("trtforge.cli.carry:rebuild", "Build an engine again and say whether the bytes are the same."),
+    "key": ("trtforge.cli.key:key", "Make and list keys that sign engines."),
 }
 
 _EXIT_CODES = """Exit codes: 0 done; 1 the build failed, was cancelled, or its plan could not be kept; 2 wrong usage, or

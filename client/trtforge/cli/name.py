@@ -8,6 +8,7 @@ from trtforge.cli.session import Json, Token, Url, session
 from trtforge.cli.text import console, plain
 from trtforge.cli.wish import (
     Best,
+    Extra,
     Fixed,
     High,
     Level,
@@ -44,6 +45,7 @@ def set_name(
     optimization_level: Level = None,
     workspace: Workspace = None,
     precision: Precision = None,
+    option: Extra = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near an engine must be to a machine that asks.")] = "exact",
     as_json: Json = False,
@@ -51,7 +53,7 @@ def set_name(
     token: Token = None,
 ) -> None:
     """Let NAME stand for a model and how it is built, for everyone from then on; uploads the model if need be."""
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision)
+    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
     with session(url, token) as client:
         known = client.model(model) if model.startswith("sha256:") else client.upload(existing(model))
         want = Want(model=known.digest, spec=fitted(spec, known), target=target_of(target), policy=policy)

@@ -9,7 +9,7 @@ import typer
 from trtforge.cli.shapes import as_json, as_trtexec
 from trtforge.cli.text import complain, lines, plain
 from trtforge.client import Client
-from trtforge.errors import PlanMismatch, ServiceError, ServiceUnreachable
+from trtforge.errors import ServiceError, ServiceUnreachable, TrtforgeError
 
 FAILED, REFUSED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130  # exit codes, as --help lists them
 
@@ -19,16 +19,20 @@ Url = Annotated[
 Token = Annotated[
     str | None, typer.Option("--token", envvar="TRTFORGE_TOKEN", help="Token, if the service asks for one.")
 ]
+PublicKey = Annotated[
+    list[str] | None,
+    typer.Option("--public-key", metavar="FILE", help="Take only what this key signed [TRTFORGE_PUBLIC_KEY]."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 
 
 @contextmanager
-def session(url: str | None, token: str | None) -> Iterator[Client]:
+def session(url: str | None, token: str | None, public_key: list[str] | None = None) -> Iterator[Client]:
     """Open a client. Its errors become a message on stderr and an exit code; Ctrl-C becomes 130."""
     try:
-        with Client(url, token) as client:
+        with Client(url, token, public_key=public_key) as client:
             yield client
-    except (ServiceError, ServiceUnreachable, PlanMismatch, OSError) as trouble:
+    except (TrtforgeError, OSError) as trouble:
         if isinstance(trouble, BrokenPipeError):
             raise
         complain(describe(trouble))

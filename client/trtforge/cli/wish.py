@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from trtforge.cli.shapes import fit, read_json, read_profiles
 from trtforge.cli.text import byte_count
 from trtforge.contract.models import Model
-from trtforge.contract.spec import BuildSpec, OptimizationProfile
+from trtforge.contract.spec import BuildSpec, FullOptions, OptimizationProfile
 from trtforge.contract.target import TargetSelector
 
 Shapes = list[str]
@@ -24,6 +24,10 @@ Level = Annotated[
 ]
 Workspace = Annotated[str | None, typer.Option(help="Scratch memory the engine may use: 1GiB")]
 Precision = Annotated[str | None, typer.Option(help="as_is keeps the model's own.")]
+Extra = Annotated[
+    Shapes | None,
+    typer.Option("--option", help="Of the full builder, as field=value: refit=identical, sparsity=true. Repeatable."),
+]
 Machine = Annotated[
     Shapes | None,
     typer.Option("--target", help="What is known of the machine, as field=value: driver=580.12. Repeatable."),
@@ -53,10 +57,41 @@ def size_of(words: str | None) -> int | None:
 
 
 def spec_of(
-    profiles: tuple[OptimizationProfile, ...], level: int | None, workspace: str | None, precision: str | None
+    profiles: tuple[OptimizationProfile, ...],
+    level: int | None,
+    workspace: str | None,
+    precision: str | None,
+    extra: Shapes | None = None,
 ) -> BuildSpec:
     fields = {"profiles": profiles or None, "optimization_level": level, "precision": precision}
-    return BuildSpec(**given({**fields, "workspace_bytes": size_of(workspace)}))
+    return BuildSpec(**given({**fields, "workspace_bytes": size_of(workspace)}), **extras(extra))
+
+
+def extras(words: Shapes | None) -> dict[str, Any]:
+    """Read `refit=identical`, `sparsity=true`, `tactic_dram_bytes=1GiB`, `tactic_sources=cudnn,cublas`."""
+    fields: dict[str, Any] = {}
+    for pair in words or []:
+        name, equals, value = pair.partition("=")
+        if not equals or name not in FullOptions.model_fields:
+            known = ", ".join(FullOptions.model_fields)
+            raise typer.BadParameter(f"{pair!r} is not field=value with one of {known}", param_hint="--option")
+        fields[name] = _extra(name, value)
+    try:
+        return FullOptions(**fields).model_dump(include=set(fields))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise typer.BadParameter(f"{first['loc'][0]}: {first['msg']}", param_hint="--option") from None
+
+
+def _extra(name: str, value: str) -> Any:
+    if name == "tactic_sources":
+        return tuple(filter(None, value.split(",")))
+    if name.endswith("_bytes"):
+        try:
+            return byte_count(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--option") from None
+    return {"true": True, "false": False}.get(value, value)
 
 
 def fitted(spec: BuildSpec, model: Model) -> BuildSpec:

@@ -88,6 +88,24 @@ class EngineRef(Wire):
     plan: PlanRef
 
 
+class Difference(Wire):
+    field: str
+    have: Any
+    asked: Any
+
+
+class Rebuild(Wire):
+    """A build that only compares: `plan` is what was stored when it was asked for.
+
+    `differs`: what is not as it was, the plan's digest first; timings are left out.
+    """
+
+    plan: PlanRef
+    identical: bool | None = None  # None until it has succeeded
+    differs: tuple[Difference, ...] = ()
+    first_difference: int | None = None  # offset in bytes; None: identical, or the stored plan is gone
+
+
 class Build(Wire):
     id: str
     state: State
@@ -111,12 +129,7 @@ class Build(Wire):
     engine: EngineRef | None
     follows: str | None = None  # the failed build whose requests fell back to this one
     followed_by: tuple[str, ...] = ()
-
-
-class Difference(Wire):
-    field: str
-    have: Any
-    asked: Any
+    rebuild: Rebuild | None = None  # of a build that makes an engine again, only to compare
 
 
 class Nearest(Wire):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from trtforge.contract.base import Digest, Instant, Wire
-from trtforge.contract.models import ModelFile
+from trtforge.contract.models import ModelFile, Tensor
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
 from trtforge.contract.target import Target
 
@@ -31,8 +31,12 @@ class EnginePage(Wire):
 
 
 class ManifestModel(Wire):
+    """`inputs` and `outputs` as the model names them; None in manifests of before they were recorded."""
+
     digest: Digest
     files: tuple[ModelFile, ...]
+    inputs: tuple[Tensor, ...] | None = None
+    outputs: tuple[Tensor, ...] | None = None
 
 
 class ManifestSpec(Wire):

@@ -25,6 +25,13 @@ ENGINES = (
         retryable=True,
     ),
     Code(
+        "gc_running",
+        409,
+        "Another process is removing things from this store.",
+        "Try again when it has ended; what it removes is in its log.",
+        retryable=True,
+    ),
+    Code(
         "no_compatible_engine",
         404,
         "No engine of this model fits that machine under that policy.",
