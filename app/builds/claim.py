@@ -56,7 +56,7 @@ class Claims:
     def _unfit(self) -> bool:
         """A GPU in trouble fails every build; one that others compute on is left alone where that was asked."""
         waits = self._parts.settings.require_idle_gpu == "wait"
-        return self._device.trouble is not None or (waits and bool(self._device.strangers()))
+        return self._device.trouble is not None or (waits and self._device.strangers() != [])
 
     def _free_device(self, holder: dict[str, object]) -> Lock | None:
         """Any slot takes any lock of the device: only when other processes hold them all does a build wait for one."""

@@ -59,6 +59,7 @@ class DeviceUse:
         gpu = self._device.gpu
         if gpu is None:
             return None
+        self.look(set())
         worst = sorted(self._neighbours.values(), key=lambda p: -(p.memory_bytes or 0))
         return ManifestDevice(
             uuid=gpu.uuid,

@@ -64,10 +64,10 @@ class Watch:
         sample = self.sample(gpu)
         return sample.trouble if sample else None
 
-    def sample(self, gpu: Gpu, since: float | None = None) -> GpuSample | None:
+    def sample(self, gpu: Gpu, since: float = 0.0) -> GpuSample | None:
         """Return what was last seen on `gpu`: not older than `FRESH`, nor than `since` on the monotonic clock."""
         at, sample = self._samples.get(gpu.uuid, (0.0, None))
-        return sample if at >= (monotonic() - FRESH if since is None else since) else None
+        return sample if at >= max(since, monotonic() - FRESH) else None
 
     async def next_sample(self) -> None:
         """Wait for a sample that was taken from now on, as long as one counts."""
@@ -160,13 +160,15 @@ class Device:
         """What a child of this device sees: this GPU alone."""
         return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid} if self.gpu else {}
 
-    def sample(self, since: float | None = None) -> GpuSample | None:
+    def sample(self, since: float = 0.0) -> GpuSample | None:
         return self.watch.sample(self.gpu, since) if self.watch and self.gpu else None
 
-    def strangers(self) -> list[GpuProcess]:
-        """Return who computes on the GPU while nothing is built here."""
+    def strangers(self) -> list[GpuProcess] | None:
+        """Return who computes on the GPU while nothing is built here; None while nobody knows."""
+        if self.gpu is None:
+            return []
         sample = self.sample()
-        return sample.processes if sample else []
+        return sample.processes if sample else None
 
 
 def processors(slots: int) -> Device:

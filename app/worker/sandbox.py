@@ -80,7 +80,12 @@ def _python() -> Iterable[str]:
     import trtforge
 
     yield from (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]), *trtforge.__path__)
-    yield from (entry for entry in sys.path if entry.endswith(("-packages", "lib-dynload")))
+    yield from (entry for entry in sys.path if entry.endswith(("-packages", "lib-dynload")) or _has_packages(entry))
+
+
+def _has_packages(folder: str) -> bool:
+    """Installed into, as by `pip install --target`; the folder of a checkout is not, and may hold the store."""
+    return next(Path(folder or ".").glob("*.dist-info"), None) is not None
 
 
 def _allow(ruleset: int, place: Path, rights: int) -> None:

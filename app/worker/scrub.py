@@ -24,8 +24,8 @@ class Scrubber:
 
 
 def scrubber_here() -> Scrubber:
-    """Return one that knows the working folder, the temporary one, the interpreter's and our own."""
+    """Return one that knows the working folder, the temporary one, the interpreter's, our own, and what imports are looked up in."""
     cwd = Path.cwd()
     ours = Path(__file__).resolve().parents[2]
     places = (cwd, cwd.resolve(), tempfile.gettempdir(), ours, sys.prefix, sys.base_prefix, os.environ.get("PWD", ""))
-    return Scrubber(str(place) for place in places)
+    return Scrubber(str(place) for place in (*places, *sys.path))

@@ -1,9 +1,10 @@
 """Builds on GPUs: a worker and a lock for each, what is on them is seen, and trouble is said. NVML is scripted."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGCONT as CONTINUE
+from signal import SIGSTOP as STOP
 
 import httpx
 import pytest
@@ -54,10 +55,14 @@ def test_a_build_on_a_gpu_takes_its_lock_and_records_it(make_server: Make, nvml:
     }
     assert ready(server)["machine"]["devices"] == {nv.H200: "ok"}
 
-    nvml.say(nv.gpu(), nv.process(nv.H200, os.getpid(), 7 * nv.GIB, 40))  # a stranger: this test
-    build = api.start(relus(600))
+    build = api.start(relus(1200))
     api.building(build)
+    os.kill(pid := builder_of(server), STOP)  # until it has been looked at
+    stranger = nv.process(nv.H200, os.getpid(), 7 * nv.GIB, 40)  # this test
+    nvml.say(nv.gpu(), nv.process(nv.H200, pid, nv.GIB, 20), stranger)
+    api.until(build, lambda b: b["progress"]["gpu_utilization"] == 20)
     assert locked(server) == {f"gpu-{nv.H200}"}
+    os.kill(pid, CONTINUE)
     assert api.ended(build)["state"] == "succeeded"
     manifest = api.get(f"/v1/engines/{api.build(build)['engine_key']}")
     assert manifest["device"]["uuid"] == nv.H200
@@ -75,7 +80,7 @@ def test_a_builder_works_while_its_gpu_does(make_server: Make, nvml: Script):
     build = api.start(relus(SLOW))
     api.building(build)
     pid = builder_of(server)
-    os.kill(pid, 19)  # SIGSTOP: the processor does nothing
+    os.kill(pid, STOP)  # the processor does nothing
     nvml.say(nv.gpu(percent=95), nv.process(nv.H200, pid, 3 * nv.GIB, 90))
     working = api.until(build, lambda b: b["progress"]["gpu_utilization"] == 95)["progress"]
     assert (working["activity"], working["gpu_memory_bytes"]) == ("working", 3 * nv.GIB)
@@ -185,11 +190,12 @@ def test_a_gpu_that_vanishes_during_a_build_is_recorded(make_server: Make, nvml:
     api = Api(server)
     build = api.start(relus(1200))
     api.building(build)
-    os.kill(pid := builder_of(server), 19)  # SIGSTOP, until it has been noticed
+    os.kill(pid := builder_of(server), STOP)  # until it has been noticed
+    api.until(build, lambda b: b["progress"]["gpu_utilization"] is not None)
     nvml.say()
     eventually(lambda: ready(server)["reasons"], 30)
-    time.sleep(1.5)  # until the build has looked too
-    os.kill(pid, 18)  # SIGCONT
+    api.until(build, lambda b: b["progress"]["gpu_utilization"] is None)
+    os.kill(pid, CONTINUE)
     manifest = api.get(f"/v1/engines/{api.ended(build)['engine_key']}")
     assert manifest["device"]["trouble"]
     assert any("in trouble during the build" in warning for warning in manifest["warnings"])

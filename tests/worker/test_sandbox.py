@@ -1,6 +1,7 @@
 """What a child can still reach once it is shut in, tried by a real process on the real kernel."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -71,3 +72,18 @@ def test_only_its_folder_is_left_to_a_child(told):
     assert {told[what] for what in ("write here", "read here", "import")} == {"done"}
     assert {what: told[what] for what in OUTSIDE if told[what] == "done"} == {}
     assert {what: told[what] for what in CALLS if told[what] == "done"} == {}
+
+
+@pytest.mark.parametrize(("marker", "ends"), [("thing-1.0.dist-info", "done"), ("data", "PermissionError")])
+def test_of_the_folders_that_imports_come_from_only_those_with_packages_are_left(tmp_path, marker, ends):
+    """As `pip install --target` makes them; a checkout on the path may hold the store."""
+    site, folder = tmp_path / "site", tmp_path / "folder"
+    (site / marker).mkdir(parents=True)
+    (site / "thing.py").write_text("")
+    folder.mkdir()
+    script = "from pathlib import Path\nfrom app.worker.sandbox import confine\nconfine(Path.cwd())\n"
+    script += "try:\n    import thing\n    print('done')\nexcept OSError as error:\n    print(type(error).__name__)\n"
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(site)])
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout.strip() == ends, done.stderr
