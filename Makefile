@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check install serve bench soak fuzz corpus docs image lock clean
+.PHONY: demo test check install serve bench soak fuzz fuzz-api corpus docs image lock clean
 
 demo: install
 	$(BIN)/python -m benchmarks.demo
@@ -39,6 +39,9 @@ fuzz: .venv/.test
 # The ONNX project's own test models; what is answered already is not asked again until the file is removed.
 corpus: .venv/.test
 	$(BIN)/python -m benchmarks.corpus --results corpus.jsonl
+
+fuzz-api: .venv/.test
+	TRTFORGE_FUZZ_EXAMPLES=300 $(BIN)/python -m pytest -q --timeout 3600 tests/system/test_openapi.py
 
 .venv/.service: requirements.lock pyproject.toml client/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trtforge needs Python 3.11 or newer: make PYTHON=python3.x")'

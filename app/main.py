@@ -14,6 +14,7 @@ import app as package
 from app.api import (
     artifacts,
     builds,
+    document,
     engines,
     events,
     files,
@@ -30,12 +31,14 @@ from app.api import (
     schemas,
     signatures,
     targets,
+    tokens,
 )
 from app.api.lookup import Lookup
 from app.api.sendfile import note_server
 from app.api.service import Service
 from app.builds.feed import Feeds
 from app.builds.gc import Collector
+from app.builds.keyring import Keyring
 from app.builds.manifests import Manifests
 from app.builds.parts import Parts, utc_now
 from app.builds.plugins import Plugins
@@ -83,7 +86,8 @@ class Running:
         self.prebuild = Prebuild(self.parts, uploads)
         self.readiness = Readiness(self.parts, self._worker_trouble, lambda: self.prebuild.trouble)
         manifests = Manifests(self.parts)
-        self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild)
+        keyring = Keyring(self.parts)
+        self.service = Service(self.parts, self.feeds, uploads, self.readiness, manifests, self.prebuild, keyring)
         self._owner: str | None = None  # of the staging folder
         self._watch = Watch()
         self._supervisors: list[Supervisor] = []
@@ -225,6 +229,7 @@ def create_app(settings: Settings) -> FastAPI:
         keep,
         gc,
         names,
+        tokens,
         schemas,
         signatures,
         artifacts,
@@ -239,4 +244,5 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(middleware.PlainAddress)
     app.add_middleware(middleware.RequestLog, metrics=running.parts.metrics)
     problems.install(app)
+    document.install(app)
     return app

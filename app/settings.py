@@ -129,6 +129,12 @@ class Settings(BaseSettings):
     min_free_bytes: Annotated[int, Field(ge=0, description="Free disk below which uploads and builds are refused.")] = (
         GIB // 4
     )
+    max_queue: Annotated[int, Field(gt=0, description="Queued builds at once; what adds none is still answered.")] = (
+        1000
+    )
+    max_requests_per_token: Annotated[
+        int, Field(gt=0, description="Requests of one token that wait at once; without tokens there is no such limit.")
+    ] = 256
     max_store_bytes: Annotated[
         int | None,
         Field(

@@ -46,8 +46,8 @@ def test_links_lead_to_files_of_the_repository():
 
 
 def test_make_targets_that_are_named_exist():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"^make ([a-z]+)|`make ([a-z]+)", TEXT, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)", TEXT, re.MULTILINE))
     assert {"demo", "test"} < (words := {word for pair in named for word in pair if word})
     assert words - targets == set()
 

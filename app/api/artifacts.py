@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from app.api.document import RAW, Answers, refusals
 from app.api.models import DigestPath, body_of
 from app.api.service import Admin, Asking, Wired
 from app.api.tar import TarResponse
@@ -18,20 +19,25 @@ from trtforge.contract.builds import Submitted
 
 router = APIRouter(prefix="/v1", tags=["engines"])
 
-TAR: dict[int | str, dict[str, object]] = {
-    200: {"content": {"application/x-tar": {}}, "description": "The archive, whole."}
+TAR: Answers = {
+    200: {"content": {"application/x-tar": {}}, "description": "The archive, whole."},
+    **refusals("engine_corrupt"),
 }
 Name = Annotated[str | None, Query(description="Triton's name for the model.", max_length=200)]
 MOST_LEFT = 64 << 20  # bytes of a refused archive that are read on, so that its sender hears why
 
 
-@router.get("/export", response_class=Response, responses=TAR)
+@router.get("/export", response_class=Response, responses=TAR | refusals("not_found"))
 def get_export(key: Annotated[list[Digest], Query(min_length=1)], wired: Wired, _: Asking) -> Response:
     """Return an archive (tar) of engines: manifest, signature and plan of each; the same bytes for the same engines."""
     return TarResponse(archive(wired.parts, key), "engines.tar")
 
 
-@router.post("/import")
+@router.post(
+    "/import",
+    responses=refusals("upload_incomplete", "archive_malformed", "engine_busy", "store_full"),
+    openapi_extra=RAW,
+)
 async def post_import(
     request: Request,
     wired: Wired,
@@ -66,14 +72,23 @@ def get_triton(key: DigestPath, wired: Wired, _: Asking, name: Name = None) -> R
     return TarResponse(members, f"{known}.tar")
 
 
-@router.get("/engines/{key}/triton/config.pbtxt", response_class=Response)
+@router.get(
+    "/engines/{key}/triton/config.pbtxt", response_class=Response, responses={200: {"content": {"text/plain": {}}}}
+)
 async def get_triton_config(key: DigestPath, wired: Wired, _: Asking, name: Name = None) -> Response:
     """Return only the configuration; `Model-Name` is the name of the folder it belongs in."""
     known, config = await in_thread(lambda: triton_config(wired.parts, key, name))
     return Response(config, media_type="text/plain; charset=utf-8", headers={"Model-Name": known})
 
 
-@router.post("/engines/{key}/rebuild", status_code=201, responses={200: {"model": Submitted, "description": "joined"}})
+@router.post(
+    "/engines/{key}/rebuild",
+    status_code=201,
+    responses={
+        200: {"model": Submitted, "description": "joined"},
+        **refusals("quarantined", "too_many", "engine_corrupt"),
+    },
+)
 async def post_rebuild(
     key: DigestPath,
     response: Response,

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from app.api.document import refusals
 from app.api.preferences import Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
 from app.api.strict import StrictRoute
@@ -24,7 +25,14 @@ router = APIRouter(prefix="/v1/builds", tags=["builds"], route_class=StrictRoute
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
 
-@router.post("", status_code=201, responses={200: {"model": Submitted, "description": "joined, cached, known_failure"}})
+@router.post(
+    "",
+    status_code=201,
+    responses={
+        200: {"model": Submitted, "description": "joined, cached, known_failure"},
+        **refusals("quarantined", "too_many"),
+    },
+)
 async def post_build(
     asked: Submit,
     request: Request,
@@ -94,7 +102,7 @@ def get_log(build_id: str, wired: Wired, _: Asking) -> str:
     return (wired.parts.store.log(build_id) or b"").decode(errors="replace")
 
 
-@router.delete("/{build_id}", status_code=202)
+@router.delete("/{build_id}", status_code=202, responses=refusals("already_ended", "publishing", "build_shared"))
 async def delete_build(
     build_id: str,
     wired: Wired,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
 
+from app.api.document import refusals
 from app.api.download import plan_response
 from app.api.models import DigestPath
 from app.api.preferences import cursor, read_cursor
@@ -28,7 +29,13 @@ open_router = APIRouter(prefix="/v1", tags=["engines"])  # needs no token
 NOTED_EVERY = timedelta(minutes=1)
 RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
 PLAN: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."}
+    200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."},
+    206: {
+        "content": {"application/octet-stream": {}, "multipart/byteranges": {}},
+        "description": "The ranges asked for.",
+    },
+    304: {"description": "The plan has not changed."},
+    **refusals("engine_corrupt", "range_not_satisfiable"),
 }
 
 

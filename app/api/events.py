@@ -4,14 +4,17 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, Security
 from fastapi.responses import StreamingResponse
 
-from app.api.service import Asking, Service, Wired
+from app.api.document import refusals
+from app.api.service import Reading, Service, Wired, bearer, caller, known
+from app.builds import tickets
 from app.builds.parts import in_thread
 from app.db import builds
 from app.errors import Refused
 from trtforge.contract.builds import TERMINAL
+from trtforge.contract.tokens import Ticket
 
 router = APIRouter(prefix="/v1/builds", tags=["events"])
 
@@ -20,18 +23,40 @@ NO_BUFFERING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 NDJSON = "application/x-ndjson"
 
 
+async def watcher(
+    build_id: str,
+    wired: Wired,
+    request: Request,
+    _: Annotated[object, Security(bearer)],
+    ticket: Annotated[str | None, Query(max_length=100, description="In place of a token, for an EventSource.")] = None,
+) -> None:
+    """Let pass who has a ticket for this stream, or a token. Raises `Refused`: unauthorized."""
+    if ticket is None or not wired.keyring.guarded:
+        await caller(await known(wired, request), request)
+    else:
+        await in_thread(lambda: tickets.admit(wired.parts, build_id, ticket))
+
+
+@router.post("/{build_id}/ticket", status_code=201)
+async def post_ticket(build_id: str, response: Response, wired: Wired, caller: Reading) -> Ticket:
+    """Give a ticket for the stream of this build: to connect within a minute, and to come back until the build's end."""
+    response.headers["Cache-Control"] = "no-store"
+    return await in_thread(lambda: tickets.issue(wired.parts, build_id, caller))
+
+
 @router.get(
     "/{build_id}/events",
     response_class=StreamingResponse,
     responses={
         200: {"content": {"text/event-stream": {}, NDJSON: {}}, "description": "Events until the terminal one."},
         204: {"description": "The build has ended and everything was seen: do not come back."},
+        **refusals("too_many"),
     },
 )
 async def get_events(
     build_id: str,
     wired: Wired,
-    _: Asking,
+    _: Annotated[None, Depends(watcher)],
     accept: Annotated[str, Header()] = "*/*",
     last_event_id: Annotated[str | None, Header(description="Send only what comes after this id.")] = None,
     after: Annotated[int | None, Query(ge=0, description="The same for clients that cannot set headers.")] = None,

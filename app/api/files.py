@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 
+from app.api.document import RAW, UPLOADS, refusals
 from app.api.models import DigestPath, body_of, length_of
 from app.api.service import Asking, Wired
 from app.api.strict import StrictRoute
@@ -17,7 +18,12 @@ router = APIRouter(prefix="/v1/files", tags=["models"], route_class=StrictRoute)
 _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 
 
-@router.put("/{digest}", status_code=201, responses={200: {"model": FileState}, 202: {"model": FileState}})
+@router.put(
+    "/{digest}",
+    status_code=201,
+    responses={200: {"model": FileState}, 202: {"model": FileState}, **refusals(*UPLOADS, "upload_offset")},
+    openapi_extra=RAW,
+)
 async def put_file(
     digest: DigestPath,
     request: Request,

@@ -2,8 +2,9 @@
 
 from fastapi import APIRouter
 
+from app.api.document import refusals
 from app.api.models import DigestPath
-from app.api.service import Asking, Service, Wired
+from app.api.service import Asking, Reading, Service, Wired
 from app.builds.resolve import resolve
 from app.domain.comparison import compare
 from app.errors import Refused
@@ -14,8 +15,8 @@ from trtforge.contract.resolve import Resolve, Resolved
 router = APIRouter(prefix="/v1/engines", tags=["engines"])
 
 
-@router.post("/resolve", responses={404: {"description": "None fits; near misses and what to submit."}})
-def post_resolve(asked: Resolve, wired: Wired, _: Asking) -> Resolved:
+@router.post("/resolve", responses=refusals("no_compatible_engine"))
+def post_resolve(asked: Resolve, wired: Wired, _: Reading) -> Resolved:
     """Return the engine that the asking machine can take, and why the others were refused."""
     return resolve(wired.parts, asked)
 

@@ -16,7 +16,12 @@ async def livez() -> dict[str, str]:
     return {"state": "alive"}
 
 
-@router.get("/readyz", responses={503: {"description": "Builds cannot be taken; the reasons are listed."}})
+@router.get(
+    "/readyz",
+    responses={
+        503: {"content": {"application/json": {}}, "description": "Builds cannot be taken; the reasons are listed."}
+    },
+)
 async def readyz(wired: Wired, verbose: str | None = None) -> Response:
     """Answer whether builds can be taken: 200, or 503 with the reasons. `?verbose` lists every check."""
     checks = wired.readiness.checks

@@ -2,8 +2,9 @@
 
 from fastapi import APIRouter
 
+from app.api.document import refusals
 from app.api.models import DigestPath
-from app.api.service import Admin, Asking, Service, Wired
+from app.api.service import Admin, Service, Wired
 from app.builds.parts import in_thread
 from app.builds.removal import remove
 from app.db import engines
@@ -13,18 +14,18 @@ router = APIRouter(prefix="/v1/engines", tags=["engines"])
 
 
 @router.put("/{key}/pin", status_code=204)
-def put_pin(key: DigestPath, wired: Wired, _: Asking) -> None:
+def put_pin(key: DigestPath, wired: Wired, _: Admin) -> None:
     """Keep an engine: nothing removes it until the pin is taken away."""
     _pin(wired, key, True)
 
 
 @router.delete("/{key}/pin", status_code=204)
-def delete_pin(key: DigestPath, wired: Wired, _: Asking) -> None:
+def delete_pin(key: DigestPath, wired: Wired, _: Admin) -> None:
     """Take the pin away; there need be none."""
     _pin(wired, key, False)
 
 
-@router.delete("/{key}", status_code=204)
+@router.delete("/{key}", status_code=204, responses=refusals("engine_pinned", "engine_busy"))
 async def delete_engine(key: DigestPath, wired: Wired, _: Admin) -> None:
     """Remove an engine; its bytes stay while another engine has them, and whoever downloads them gets them whole."""
     try:

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Request, Response
 from starlette.requests import ClientDisconnect
 
+from app.api.document import RAW, UPLOADS, Answers, refusals
 from app.api.service import Asking, Wired
 from app.api.strict import StrictRoute
 from app.builds.layout import is_here
@@ -15,10 +16,11 @@ from trtforge.contract.models import FilesAsk, Model, Preflight, PreflightAsk
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=StrictRoute)
 
+HERE: Answers = {200: {"model": Model, "description": "It was here already."}}
 DigestPath = Annotated[str, Path(pattern=r"^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])]
 
 
-@router.put("/{digest}", status_code=201, responses={200: {"model": Model, "description": "It was here already."}})
+@router.put("/{digest}", status_code=201, responses=HERE | refusals(*UPLOADS), openapi_extra=RAW)
 async def put_model(digest: DigestPath, request: Request, response: Response, wired: Wired, _: Asking) -> Model:
     """Upload one self-contained ONNX file as the raw body; its digest is the file's own."""
     model, new = await wired.uploads.receive(digest, body_of(request), length_of(request))
@@ -27,7 +29,7 @@ async def put_model(digest: DigestPath, request: Request, response: Response, wi
     return model
 
 
-@router.post("", status_code=201, responses={200: {"model": Model, "description": "It was here already."}})
+@router.post("", status_code=201, responses=HERE | refusals("files_missing", "store_full"))
 async def post_model(asked: FilesAsk, response: Response, wired: Wired, _: Asking) -> Model:
     """Make a model of a graph and the files of its weights, which were uploaded to `/v1/files` before."""
     model, new = await wired.uploads.assemble(asked)
@@ -46,7 +48,7 @@ def get_model(digest: DigestPath, wired: Wired, _: Asking) -> Model:
     return model
 
 
-@router.post("/{digest}/preflight")
+@router.post("/{digest}/preflight", responses=refusals("store_full"))
 async def post_preflight(
     digest: DigestPath, wired: Wired, _: Asking, asked: Annotated[PreflightAsk | None, Body()] = None
 ) -> Preflight:

@@ -38,6 +38,8 @@ def problem(refused: Refused, instance: str) -> Response:
         **refused.extra,
     }
     headers = dict(refused.headers)
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="trtforge"'
     if refused.retry_after is not None or refused.status in (429, 503):
         headers["Retry-After"] = str(ceil(refused.retry_after or RETRY_AFTER))
     return JSONResponse(body, refused.status, headers, MEDIA_TYPE)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
+from app.api.document import refusals
 from app.api.preferences import Wait
 from app.api.service import Asking, Service, Wired
 from app.api.strict import StrictRoute
@@ -26,12 +27,13 @@ async def get_request(request_id: str, wired: Wired, _: Asking, wait: Wait) -> R
     return request
 
 
-@router.delete("/{request_id}", status_code=204)
+@router.delete("/{request_id}", status_code=204, responses=refusals("already_ended"))
 async def delete_request(
-    request_id: str, wired: Wired, _: Asking, reason: Annotated[Reason | None, Body()] = None
+    request_id: str, wired: Wired, caller: Asking, reason: Annotated[Reason | None, Body()] = None
 ) -> None:
     """Withdraw one request; the build stops when the last one leaves."""
-    await in_thread(lambda: stopping.withdraw(wired.parts, request_id, reason.reason if reason else None))
+    why = reason.reason if reason else None
+    await in_thread(lambda: stopping.withdraw(wired.parts, request_id, why, caller))
 
 
 async def _existing(wired: Service, request_id: str) -> Request:

@@ -1,22 +1,20 @@
 """What the routes work with, and who asks."""
 
-import hashlib
-import hmac
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
 
 from app.builds.feed import Feeds
+from app.builds.keyring import Keyring, Known
 from app.builds.manifests import Manifests
 from app.builds.parts import Caller, Parts
 from app.builds.prebuild import Prebuild
 from app.builds.readiness import Readiness
 from app.builds.upload import Uploads
-from app.errors import Refused
 
-ANYONE = Caller("anonymous", admin=True, anonymous=True)  # on loopback without tokens
-ADMIN = Caller("admin", admin=True, anonymous=False)
+READS = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,7 @@ class Service:
     readiness: Readiness
     manifests: Manifests
     prebuild: Prebuild
+    keyring: Keyring
 
 
 async def service(request: Request) -> Service:
@@ -38,33 +37,32 @@ async def service(request: Request) -> Service:
 Wired = Annotated[Service, Depends(service)]
 
 
-async def caller(wired: Wired, request: Request) -> Caller:
-    """Return who asks. Raises `Refused`: unauthorized."""
-    return identify(wired, request.headers.get("authorization", ""))
+bearer = HTTPBearer(scheme_name="token", auto_error=False, description="A token of `POST /v1/tokens`, or the first.")
 
 
-def identify(wired: Service, authorization: str) -> Caller:
-    """Return who sends this header. Raises `Refused`: unauthorized."""
-    token = wired.parts.settings.admin_token
-    if token is None:
-        return ANYONE
-    scheme, _, given = authorization.partition(" ")
-    if scheme.lower() != "bearer" or not _same(given.strip(), token.get_secret_value()):
-        raise Refused("unauthorized", headers={"WWW-Authenticate": 'Bearer realm="trtforge"'})
-    return ADMIN
+async def known(wired: Wired, request: Request, _: Annotated[object, Security(bearer)] = None) -> Known:
+    """Return who asks and what they may do. Raises `Refused`: unauthorized."""
+    return await wired.keyring.identify(request.headers.get("authorization", ""))
 
 
-async def admin(asking: Annotated[Caller, Depends(caller)]) -> Caller:
+Someone = Annotated[Known, Depends(known)]
+
+
+async def caller(asking: Someone, request: Request) -> Caller:
+    """Return who asks: with scope read where nothing changes, else with scope build. Raises `Refused`: forbidden."""
+    return asking.may("read" if request.method in READS else "build")
+
+
+async def reader(asking: Someone) -> Caller:
+    """Return who asks; for a POST that changes nothing."""
+    return asking.may("read")
+
+
+async def admin(asking: Someone) -> Caller:
     """Return who asks. Raises `Refused`: unauthorized, forbidden."""
-    if not asking.admin:
-        raise Refused("forbidden", "This needs scope admin.")
-    return asking
-
-
-def _same(given: str, right: str) -> bool:
-    """Compare digests, so that neither length nor prefix shows in the time it takes."""
-    return hmac.compare_digest(*(hashlib.sha256(s.encode()).digest() for s in (given, right)))
+    return asking.may("admin")
 
 
 Asking = Annotated[Caller, Depends(caller)]
+Reading = Annotated[Caller, Depends(reader)]
 Admin = Annotated[Caller, Depends(admin)]

@@ -25,11 +25,12 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: the name of a token. Without tokens everyone is the same caller, and no one's request is one's own."""
+    """Who asks: the id of a token. Without tokens everyone is the same caller, and no one's request is one's own."""
 
     name: str
     admin: bool
     anonymous: bool
+    bounded: bool = True  # by the limits on what may wait
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from trtforge.contract.resolve import Policy
 from trtforge.contract.spec import BuildOptions, BuildSpec
 from trtforge.contract.target import TargetSelector
 
-CALLER = Caller("prebuild", admin=True, anonymous=False)
+CALLER = Caller("prebuild", admin=True, anonymous=False, bounded=False)
 LOOK_EVERY = 1.0  # seconds
 
 log = structlog.get_logger()

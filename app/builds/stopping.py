@@ -65,20 +65,25 @@ def _stop(tx: Tx, build: BuildRow, stop: Stop) -> None:
     assert done, build
 
 
-def withdraw(parts: Parts, request_id: str, reason: str | None) -> None:
+def withdraw(parts: Parts, request_id: str, reason: str | None, caller: Caller | None = None) -> None:
     """Let one request leave its build; the last one that leaves stops it. Withdrawn before: nothing changes.
 
-    Raises `Refused`: not_found, or already_ended when the request was answered.
+    Raises `Refused`: not_found, already_ended when the request was answered, forbidden when it is another token's and
+    `caller` is no admin. Without a caller the service itself asks.
     """
     with parts.database.write() as tx:
         request, build = _held(tx, request_id)
         if request is None:
             raise Refused("not_found", f"No request {request_id}.")
+        if caller and not caller.admin and caller.name != request.caller:
+            raise Refused("forbidden", "The request came with another token; taking it back needs the scope admin.")
         if request.state == "withdrawn":
             return
         if request.state != "waiting" or build is None:
             raise Refused("already_ended", f"The request was {request.state} before.", state=request.state)
-        stop = Stop("cancel", parts.now(), request.caller, reason or "the last request was withdrawn")
+        stop = Stop(
+            "cancel", parts.now(), caller.name if caller else request.caller, reason or "the last request was withdrawn"
+        )
         _leave(tx, parts, request, build, stop, reason)
     _wake(parts, build.id)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.builds.admit import admit
 from app.builds.bus import QUEUE
 from app.builds.decide import Decision, Wanted, decide
 from app.builds.fallback import fall_back, merged
@@ -70,6 +71,7 @@ def answer(
         if done.disposition == "known_failure":
             assert done.build is not None
             fall_back(tx, parts, request, done.build, Failure.model_validate(done.build.failure), at)
+        admit(tx, parts, caller, requests.find(tx, request_id) or request)
         answered = answer_again(tx, parts, request_id)
     if answered.build:
         parts.bus.notify(answered.build.id)

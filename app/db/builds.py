@@ -151,6 +151,12 @@ def queue(tx: Tx, target_id: str, limit: int) -> list[BuildRow]:
     return [_read(r) for r in rows]
 
 
+def queued(tx: Tx) -> int:
+    """Count the builds that wait for a worker, of every target."""
+    query = select(func.count()).where(builds.c.state == "queued", builds.c.stop.is_(None))
+    return tx.execute(query).scalar_one()
+
+
 def running(tx: Tx) -> list[BuildRow]:
     rows = tx.execute(select(*_columns).where(builds.c.state == "running"))
     return [_read(r) for r in rows]

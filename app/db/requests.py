@@ -97,6 +97,11 @@ def overdue(tx: Tx, now: datetime, limit: int) -> list[RequestRow]:
     return [RequestRow(*r) for r in tx.execute(query.order_by(requests.c.deadline).limit(limit))]
 
 
+def waiting_of(tx: Tx, caller: str) -> int:
+    query = select(func.count()).where(requests.c.caller == caller, requests.c.state == "waiting")
+    return tx.execute(query).scalar_one()
+
+
 def count(tx: Tx) -> int:
     return tx.execute(select(func.count()).select_from(requests)).scalar_one()
 

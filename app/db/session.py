@@ -1,5 +1,6 @@
 """One database: SQLite with a single guarded writer, or Postgres. Synchronous; never called on the event loop."""
 
+import hashlib
 import json
 import re
 import threading
@@ -35,6 +36,13 @@ def note(tx: Tx, change: object) -> None:
 def insert_or(tx: Tx, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that can say what to do on a conflict, in the dialect of `tx`."""
     return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def in_turn(tx: Tx, what: str) -> None:
+    """Let one transaction at a time go on from here to its end, of all that name the same. On SQLite they do anyway."""
+    if tx.dialect.name != "sqlite":
+        key = int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], signed=True)
+        tx.execute(text("select pg_advisory_xact_lock(:key)"), {"key": key})
 
 
 class Database:

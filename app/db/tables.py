@@ -144,6 +144,7 @@ requests = Table(
     Column("created_at", Utc, nullable=False),
     Column("ended_at", Utc, index=True),
     Index("ix_requests_deadline", "state", "deadline"),
+    Index("ix_requests_caller", "caller", "state"),
 )
 
 idempotency_keys = Table(
@@ -154,6 +155,31 @@ idempotency_keys = Table(
     Column("body_digest", String(71), nullable=False),
     Column("request_id", String, nullable=False),  # no foreign key: the key is taken before its request exists
     Column("created_at", Utc, nullable=False, index=True),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("prefix", String, nullable=False, unique=True),  # how the secret begins: by it a token is found
+    Column("digest", String(64), nullable=False),  # sha256 of the secret
+    Column("scope", String, nullable=False),
+    Column("created_at", Utc, nullable=False),
+    Column("last_used_at", Utc),
+    Column("expires_at", Utc),
+    Column("revoked_at", Utc),
+    Index("ix_tokens_newest", "created_at", "id"),
+)
+
+tickets = Table(
+    "tickets",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("build_id", String, ForeignKey("builds.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("caller", String, nullable=False),  # who asked for it: it ends with their token
+    Column("connect_by", Utc, nullable=False, index=True),
+    Column("used_at", Utc),  # first; from then on it works until its build has ended
 )
 
 engines = Table(

@@ -31,6 +31,7 @@ PLAIN = frozenset(
         "cancel",
         "request",
         "withdraw",
+        "ticket",
         "manifest",
         "diff",
         "resolve",
@@ -46,6 +47,8 @@ PLAIN = frozenset(
         "readiness",
     ]
 )
+ADMIN_STREAMS = frozenset({"tokens"})
+ADMIN_PLAIN = frozenset({"create_token", "revoke_token", "gc", "verify"})
 _END = object()
 
 
@@ -64,6 +67,7 @@ class AsyncClient:
         self._client = Client(url, token, timeout_s, patience_s, public_key)
         self._threads = ThreadPoolExecutor(most, "trtforge")
         self.url = self._client.url
+        self.admin = _AsyncAdmin(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,3 +124,17 @@ class AsyncClient:
                 left.set()
 
         return stream
+
+
+class _AsyncAdmin:
+    """`client.admin` beside the loop: names, arguments and errors are those of `Admin`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ADMIN_PLAIN:
+            return self._client._plain(getattr(self._client._client.admin, name))
+        if name in ADMIN_STREAMS:
+            return self._client._stream(getattr(self._client._client.admin, name))
+        raise AttributeError(name)

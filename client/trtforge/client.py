@@ -18,6 +18,7 @@ from trtforge.contract.models import Model, Preflight, PreflightAsk
 from trtforge.contract.names import Name, NameHistory, NamePage, Want
 from trtforge.contract.resolve import Resolve, Resolved
 from trtforge.contract.target import Targets, TargetSelector
+from trtforge.contract.tokens import Ticket
 from trtforge.download import Moved
 from trtforge.errors import ServiceError, ServiceUnreachable
 from trtforge.signature import Given, PublicKeys
@@ -154,6 +155,10 @@ class Client:
         `after` is the seq of the last stored event already known; None begins with the first.
         """
         return Follower(self._connection, build_id, after).events()
+
+    def ticket(self, build_id: str) -> Ticket:
+        """Return an address of a build's stream for a reader that can send no token, as a browser's EventSource."""
+        return Ticket.model_validate_json(self._connection.insist("POST", f"/v1/builds/{build_id}/ticket").content)
 
     def follow(self, request_id: str) -> Iterator[tuple[str, Event]]:
         """Yield (build id, event) for each build of a request in turn, until the request has ended.

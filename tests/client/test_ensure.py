@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from tests.client.wire import manifest
 from tests.conftest import Server, light
-from trtforge.aio import PLAIN, STREAMS, AsyncClient
+from trtforge.admin import Admin
+from trtforge.aio import ADMIN_PLAIN, ADMIN_STREAMS, PLAIN, STREAMS, AsyncClient
 from trtforge.cache import Cache, wish_of
 from trtforge.cli.main import app
 from trtforge.client import Client
@@ -152,5 +153,9 @@ def test_a_machine_says_what_it_is():
 
 
 def test_the_async_client_has_every_method_of_the_other():
-    methods = {name for name, value in vars(Client).items() if callable(value) and not name.startswith("_")}
-    assert methods - {"close"} == PLAIN | STREAMS
+    assert methods_of(Client) - {"close"} == PLAIN | STREAMS
+    assert methods_of(Admin) == ADMIN_PLAIN | ADMIN_STREAMS
+
+
+def methods_of(kind: type) -> set[str]:
+    return {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}

@@ -12,12 +12,16 @@ from sqlalchemy import func, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from app.builds.conclude import Conclusion
+from app.builds.parts import Caller
+from app.builds.tickets import issue
+from app.builds.tokens import create
 from app.db import migrate, names, tables
 from app.db.session import Database
 from app.domain.estimate import Past
 from app.errors import NotReady
 from tests.scene import ANYONE, Scene
 from trtforge.contract.names import Want
+from trtforge.contract.tokens import TokenAsk
 
 UPGRADE = """
 import sys
@@ -159,6 +163,8 @@ def _rows_everywhere(scene: Scene) -> None:
     Conclusion(scene.parts, done).succeed(scene.put_engine(done), Past(1.0, {}))
     with scene.parts.database.write() as tx:
         names.put(tx, "name", Want(model=done.model), "anyone", scene.parts.now())
+    token = create(scene.parts, TokenAsk(name="token"))
+    issue(scene.parts, done.id, Caller(token.id, admin=False, anonymous=False))
 
 
 def _foreign_keys_are_on(database: Database) -> None:

@@ -30,6 +30,7 @@ _OURS = {
     "gc": ("trtforge.cli.keep:gc", "Remove what the retention of the service lets go, or say what would go."),
     "verify": ("trtforge.cli.keep:verify", "Compare what the service has in its index with the bytes it has."),
     "fetch": ("trtforge.cli.act:fetch", "Fetch an engine's plan, verified."),
+    "token": ("trtforge.cli.token:token", "Create, list and revoke tokens: who may use the service."),
     "export": ("trtforge.cli.carry:export", "Export engines: an archive, or a folder for an image."),
     "import": ("trtforge.cli.carry:import_", "Import engines that were exported elsewhere."),
     "rebuild": ("trtforge.cli.carry:rebuild", "Build an engine again and say whether the bytes are the same."),
