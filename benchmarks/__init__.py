@@ -17,6 +17,7 @@ NAMES = (
     "nginx",
     "upload",
     "estimate",
+    "index",
     "preflight",
     "big_model",
     "uploads",

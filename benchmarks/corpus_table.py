@@ -13,7 +13,6 @@ MOST_CAUGHT = 0.02  # of the models
 LISTED = 40
 KNOWN = {  # start of a name → why we refuse what the builder builds
     "node/test_spacetodepth_": "the builder overlooks the operator's new attribute `mode`",
-    "node/test_split_variable_parts_": "the template's shape values do not add up to the axis; the builder does not look",
 }
 
 

@@ -13,9 +13,8 @@ from app.domain.effective import effective
 from app.errors import Refused
 from trtforge.contract.builds import Difference, Nearest
 from trtforge.contract.engines import EngineSummary
-from trtforge.contract.resolve import Candidate, Objection, Policy, Resolve, Resolved
-from trtforge.contract.spec import BuildSpec
-from trtforge.contract.target import KnownTarget, Target, TargetSelector
+from trtforge.contract.resolve import Candidate, Objection, Resolve, Resolved
+from trtforge.contract.target import KnownTarget, Target
 from trtforge.contract.words import in_words
 
 LOOKED_AT = 500  # the newest engines of a model
@@ -56,33 +55,46 @@ def resolve(parts: Parts, want: Resolve) -> Resolved:
 
 def judge(stored: Sequence[Described], want: Resolve, known: Sequence[KnownTarget]) -> list[Judged]:
     """Return every engine with what speaks against it, best first."""
-    asked = _Asked(want.spec, known)
-    judged = [Judged(engine, _candidate(engine, want.target, want.policy, asked)) for engine in stored]
-    return sorted(judged, key=lambda one: one.rank)
+    asked = _Asked(want, known)
+    return sorted((Judged(engine, asked.candidate(engine)) for engine in stored), key=lambda one: one.rank)
 
 
 class _Asked:
-    """The spec that is asked for, as it is in the key: with the defaults of the engine's own builder."""
+    """What is asked for; each target and each spec is judged once, however many engines share it.
 
-    def __init__(self, spec: BuildSpec | None, known: Sequence[KnownTarget]) -> None:
-        self._spec = spec
+    The spec is meant as it is in the key: with the defaults of the engine's own builder.
+    """
+
+    def __init__(self, want: Resolve, known: Sequence[KnownTarget]) -> None:
+        self._want = want
         tables = {k.target.builder: k.capabilities for k in reversed(known)}
+        spec = want.spec
         self._effective = {b: effective(spec, t).model_dump(mode="json") for b, t in tables.items()} if spec else {}
+        self._judged: dict[tuple[int, int], tuple[Objection, ...]] = {}  # by identity: they live as long as the engines
 
-    def against(self, engine: Described) -> tuple[Objection, ...]:
-        if self._spec is None:
+    def candidate(self, engine: Described) -> Candidate:
+        against = (*self._once(engine.target, engine.target), *self._once(engine.target, engine.spec))
+        needs = needed(against)
+        taken = allows(self._want.policy, needs)
+        return Candidate(engine_key=engine.engine_key, taken=taken, needs=needs, objections=against)
+
+    def _once(self, target: dict[str, Any], judged: dict[str, Any]) -> tuple[Objection, ...]:
+        key = id(target), id(judged)
+        if key not in self._judged:
+            self._judged[key] = self._target(target) if judged is target else self._spec(target, judged)
+        return self._judged[key]
+
+    def _target(self, target: dict[str, Any]) -> tuple[Objection, ...]:
+        return objections(Target.model_validate(target), self._want.target)
+
+    def _spec(self, target: dict[str, Any], spec: dict[str, Any]) -> tuple[Objection, ...]:
+        if self._want.spec is None:
             return ()
-        asked: dict[str, Any] = self._effective.get(engine.target["builder"]) or {
-            **engine.spec,  # a builder whose defaults nobody here knows: only what was said counts
-            **self._spec.model_dump(mode="json", exclude_none=True, exclude_unset=True),
+        asked: dict[str, Any] = self._effective.get(target["builder"]) or {
+            **spec,  # a builder whose defaults nobody here knows: only what was said counts
+            **self._want.spec.model_dump(mode="json", exclude_none=True, exclude_unset=True),
         }
-        return spec_objections(engine.spec, asked)
-
-
-def _candidate(engine: Described, machine: TargetSelector, policy: Policy, asked: _Asked) -> Candidate:
-    against = (*objections(Target.model_validate(engine.target), machine), *asked.against(engine))
-    needs = needed(against)
-    return Candidate(engine_key=engine.engine_key, taken=allows(policy, needs), needs=needs, objections=against)
+        return spec_objections(spec, asked)
 
 
 def _with_bytes(parts: Parts, one: Judged) -> Judged:

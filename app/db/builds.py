@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, tup
 
 from app.db.events import advance
 from app.db.session import Tx, insert_or, note
-from app.db.tables import builds
+from app.db.tables import build_labels, builds
 from app.domain.states import LIVE, allowed
 from trtforge.contract.builds import State, WaitingFor
 from trtforge.contract.events import Queued, Started, StoredEvent, Waiting
@@ -172,16 +172,19 @@ class BuildFilter:
 
 def page(tx: Tx, wanted: BuildFilter, limit: int, before: tuple[datetime, str] | None) -> list[BuildRow]:
     """Return builds newest first, those before the cursor (created_at, id)."""
-    query: Select[Any] = select(*_columns).order_by(builds.c.created_at.desc(), builds.c.id.desc()).limit(limit)
-    for name in ("state", "model", "engine_key"):
-        if value := getattr(wanted, name):
-            query = query.where(builds.c[name] == value)
-    if wanted.label:
-        key, value = wanted.label
-        query = query.where(builds.c.labels[key].as_string() == value)
+    query: Select[Any] = select(*_columns)
+    newest = (builds.c.created_at, builds.c.id)
+    if wanted.label:  # walk along the index of labels, which has the order too
+        name, value = wanted.label
+        query = query.join(build_labels, build_labels.c.build_id == builds.c.id)
+        query = query.where(build_labels.c.name == name, build_labels.c.value == value)
+        newest = (build_labels.c.created_at, build_labels.c.build_id)
+    for field in ("state", "model", "engine_key"):
+        if value := getattr(wanted, field):
+            query = query.where(builds.c[field] == value)
     if before:
-        query = query.where(tuple_(builds.c.created_at, builds.c.id) < before)
-    return [_read(r) for r in tx.execute(query)]
+        query = query.where(tuple_(*newest) < before)
+    return [_read(r) for r in tx.execute(query.order_by(*(column.desc() for column in newest)).limit(limit))]
 
 
 def queue_length(tx: Tx) -> int:
@@ -210,6 +213,12 @@ def create(tx: Tx, build: BuildRow, at: datetime) -> bool:
     made = tx.execute(insert_or(tx, builds).values(**values).on_conflict_do_nothing().returning(builds.c.id))
     if made.one_or_none() is None:
         return False
+    if build.labels:
+        rows = [
+            {"build_id": build.id, "name": name, "value": value, "created_at": build.created_at}
+            for name, value in build.labels.items()
+        ]
+        tx.execute(build_labels.insert(), rows)
     advance(tx, build.id, [Queued(at=at)])
     return True
 

@@ -1,10 +1,12 @@
 """Engines: the index over the manifests of the store."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, func, select, tuple_, update
+from sqlalchemy import Row, Text, cast, delete, exists, func, select, tuple_, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import engines
@@ -123,12 +125,20 @@ class Described:
 
 
 def described(tx: Tx, model: str, limit: int) -> list[Described]:
-    """Return the newest engines of a model, newest first."""
+    """Return the newest engines of a model, newest first; equal targets are one object, and so are equal specs.
+
+    A model has many engines and few different targets and specs: each is read from JSON once.
+    """
     query = select(
-        engines.c.engine_key, engines.c.target, engines.c.spec, engines.c.plan_digest, engines.c.plan_size
+        engines.c.engine_key,
+        cast(engines.c.target, Text),
+        cast(engines.c.spec, Text),
+        engines.c.plan_digest,
+        engines.c.plan_size,
     ).where(engines.c.model == model)
     rows = tx.execute(query.order_by(engines.c.created_at.desc(), engines.c.engine_key.desc()).limit(limit))
-    return [Described(r.engine_key, r.target, r.spec, PlanRef(digest=r.plan_digest, size=r.plan_size)) for r in rows]
+    read = cache(json.loads)
+    return [Described(k, read(t), read(s), PlanRef(digest=digest, size=size)) for k, t, s, digest, size in rows]
 
 
 def is_there(tx: Tx, engine_key: str) -> bool:

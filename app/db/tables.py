@@ -116,6 +116,17 @@ builds = Table(
     Index("ix_builds_trimmed_at", "trimmed_at", "finished_at"),
 )
 
+# The labels of builds once more, to find builds by; in the order that lists have.
+build_labels = Table(
+    "build_labels",
+    metadata,
+    Column("build_id", String, ForeignKey("builds.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("value", String, nullable=False),
+    Column("created_at", Utc, nullable=False),
+    Index("ix_build_labels_newest", "name", "value", "created_at", "build_id"),
+)
+
 build_events = Table(
     "build_events",
     metadata,

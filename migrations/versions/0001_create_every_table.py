@@ -201,6 +201,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("build_id", "seq", name=op.f("pk_build_events")),
     )
     op.create_table(
+        "build_labels",
+        sa.Column("build_id", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("value", sa.String(), nullable=False),
+        sa.Column("created_at", Utc(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["build_id"], ["builds.id"], name=op.f("fk_build_labels_build_id_builds"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("build_id", "name", name=op.f("pk_build_labels")),
+    )
+    with op.batch_alter_table("build_labels", schema=None) as batch_op:
+        batch_op.create_index("ix_build_labels_newest", ["name", "value", "created_at", "build_id"], unique=False)
+
+    op.create_table(
         "requests",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("caller", sa.String(), nullable=False),
@@ -261,6 +275,10 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_requests_build_id"))
 
     op.drop_table("requests")
+    with op.batch_alter_table("build_labels", schema=None) as batch_op:
+        batch_op.drop_index("ix_build_labels_newest")
+
+    op.drop_table("build_labels")
     op.drop_table("build_events")
     op.drop_table("workers")
     op.drop_table("name_versions")
