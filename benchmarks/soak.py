@@ -16,12 +16,14 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.soak_actions import Actor, Ledger, kill_a_builder
 from benchmarks.soak_checks import check
+from benchmarks.soak_downloads import replaced
 from benchmarks.soak_models import Wishes
 from tests.conftest import Server
 
 ACTORS = 4
 BUILDER_DIES_EVERY = (2.0, 6.0)  # seconds
 SERVER_DIES_EVERY = (12.0, 25.0)
+DOWNLOADS_EACH, DOWNLOAD_SIZE = 5, 16 << 20  # per client, of 16; bytes: over a gibibyte, though some go meanwhile
 SETTLE = 180.0  # seconds for all that was asked to end
 
 
@@ -34,7 +36,20 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trtforge-soak-")))
         elsewhere = {"database_url": stack.enter_context(postgres(folder))} if asked.postgres else {}
-        return soak(service(folder, **elsewhere), asked.minutes * 60, asked.seed)
+        return soak(service(folder, **elsewhere), asked.minutes * 60, asked.seed) or downloads(folder)
+
+
+def downloads(folder: Path) -> int:
+    """Fetch a gibibyte while the engines are replaced; return 0 when every file was whole."""
+    place = folder / "replaced"
+    place.mkdir()
+    try:
+        figures = replaced(place, DOWNLOADS_EACH, DOWNLOAD_SIZE)
+    except AssertionError as error:
+        print(f"VIOLATED: {error}")
+        return 1
+    print(*(f"{name:28} {value}" for name, value in figures.items()), sep="\n")
+    return 0
 
 
 @contextmanager

@@ -1,91 +1,10 @@
-"""Downloads that are cut and resumed while engines are collected, deleted and built anew with other bytes under their keys."""
+"""A few downloads while engines are replaced; `make soak` does it with a gibibyte."""
 
-import random
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
-import httpx
-
-from app.builds.gc import collect
-from app.builds.parts import Parts
-from app.builds.removal import remove
-from app.errors import Refused
-from tests.api.seeded import parts_of, sha256
-from tests.builds.stocked import stock_engine, stock_model
-from tests.conftest import Server
-
-CLIENTS, EACH, PLANS, SIZE = 16, 2, 4, 1 << 20  # bytes
-ENDS = {404, 410}  # gone, or gone between the look at its row and at its bytes
-
-
-class Replacing:
-    """Deletes one engine after the other and publishes it again with other bytes, and collects in between."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._model = parts, stock_model(parts)
-        self.made: set[str] = set()
-        self.keys = [self._publish(number) for number in range(PLANS)]
-        self.rounds = 0
-
-    def _publish(self, number: int) -> str:
-        plan = random.randbytes(SIZE)
-        self.made.add(sha256(plan))
-        return stock_engine(self._parts, self._model, number, plan).engine_key
-
-    def go_on(self, done: threading.Event) -> None:
-        while not done.is_set() or self.rounds < 3:
-            for number, key in enumerate(self.keys):
-                remove(self._parts, key)
-                self._publish(number)
-            with suppress(Refused):  # gc_running: the service does it
-                collect(self._parts, dry_run=False)
-            self.rounds += 1
-
-
-def download(url: str, key: str, seed: int) -> str | None:
-    """Fetch a plan in pieces, each cut at random and gone on with; return the digest of its bytes, None: it went."""
-    cuts, have, tag = random.Random(seed), b"", ""
-    while True:
-        asked = {"Range": f"bytes={len(have)}-", "If-Range": tag} if have else {}
-        with httpx.stream("GET", f"{url}/v1/engines/{key}/plan", headers=asked, timeout=60) as answer:
-            if answer.status_code in ENDS:
-                assert answer.read()
-                assert answer.json()["code"] in ("not_found", "engine_corrupt")
-                return None
-            assert answer.status_code in (200, 206), answer.status_code
-            if answer.status_code == 200:
-                have = b""  # it is another plan by now: from the beginning
-            tag = answer.headers["ETag"]
-            enough = cuts.randrange(1, SIZE)
-            got = 0
-            for piece in answer.iter_raw(1 << 16):
-                have += piece
-                if (got := got + len(piece)) >= enough:
-                    break
-        if len(have) == SIZE:
-            assert tag == f'"{sha256(have)}"', "a mixture"
-            return sha256(have)
+from benchmarks.soak_downloads import replaced
 
 
 def test_no_download_is_a_mixture(tmp_path: Path):
-    server = Server(tmp_path / "data", gc_interval_s="1").start()
-    parts = parts_of(tmp_path / "data")
-    replacing, done = Replacing(parts), threading.Event()
-    try:
-        with ThreadPoolExecutor(CLIENTS + 1) as pool:
-            replaced = pool.submit(replacing.go_on, done)
-            asked = [(replacing.keys[seed % PLANS], seed) for seed in range(CLIENTS * EACH)]
-            fetched = list(pool.map(lambda one: download(server.url, *one), asked))
-            done.set()
-            replaced.result()
-        assert set(fetched) - {None} <= replacing.made
-        assert any(fetched)
-        assert replacing.rounds >= 3
-        for number, key in enumerate(replacing.keys):  # at rest every one is whole
-            assert download(server.url, key, number) in replacing.made
-    finally:
-        server.stop()
-        parts.store.close()
-        parts.database.close()
+    found = replaced(tmp_path, each=2, size=1 << 20)
+    assert int(str(found["rounds of replacing"])) >= 3
