@@ -4,7 +4,6 @@ FILE is read whenever a point is passed: `<point> <signal>` arms one, once. Noth
 profile hook in the threads that publish sees functions begin and return.
 """
 
-import os
 import signal
 import sys
 import threading
@@ -57,7 +56,8 @@ class Hook:
         wanted, function, within = POINTS[point]
         if event == wanted and frame.f_code.co_qualname == function and (not within or _within(frame, within)):
             self._armed.unlink()
-            os.kill(os.getpid(), signal.Signals[number])
+            # To this very thread: one for the process may reach another first, and this one goes on for a moment.
+            signal.pthread_kill(threading.get_ident(), signal.Signals[number])
 
 
 def _within(frame: FrameType, function: str) -> bool:

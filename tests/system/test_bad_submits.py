@@ -91,7 +91,7 @@ def test_a_refusal_names_axis_values_and_rule(api: Api) -> None:
 
 
 WRONG_FIXED = {
-    "unknown option": (spec(refit=True), "option_unsupported"),
+    "unknown option": (spec(dla_core=0), "option_unsupported"),
     "unknown run option": ({"options": {"nice": 3}}, "option_unsupported"),
     "unknown field": ({"models": "x"}, "invalid_request"),
     "unknown target field": ({"target": {"gpus": 3}}, "invalid_request"),

@@ -65,6 +65,7 @@ OURS = frozenset(  # variables of our own, of Python's or of TensorRT's enumerat
         "tried",
         "value",
         "way",
+        "unusable",
     ]
 )
 ONLY_RTX = {  # asked for only where `ComputeCapability` exists
