@@ -60,6 +60,6 @@ def heavy_engine(client: Client, folder: Path) -> tuple[str, int]:
     return submitted.build.engine_key, submitted.build.engine.plan.size
 
 
-def speed(port: int, path: str, headers: dict[str, str] | None = None) -> float:
-    found = load("download", port=port, path=path, clients=CLIENTS, each=EACH, headers=headers)
+def speed(port: int, path: str, headers: dict[str, str] | None = None, each: int = EACH) -> float:
+    found = load("download", port=port, path=path, clients=CLIENTS, each=each, headers=headers)
     return float(found["bytes"] / found["seconds"] / GIB)

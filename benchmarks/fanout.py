@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -19,7 +18,8 @@ from trtforge.contract.spec import BuildSpec
 WATCHERS = 1000
 FLOOD = 100  # events as fast as they can be written
 PACED, PAUSE_S = 60, 0.05  # then 20 events a second
-SETTLE_S = 60.0  # at most, until every watcher is connected
+SETTLE_S = 60.0  # at most, until every watcher has its stream
+PAUSE_TO_READ_S = 3.0
 GOAL, LATE_GOAL, MEMORY_GOAL = 2.5, 1.5, 150.0
 MIB = 1 << 20
 
@@ -59,11 +59,11 @@ class _Crowds:
         flood: dict[str, Any] = {"count": count, "pause_s": pause_s}
         if name == "ours":
             build = self._held_build()
-            crowd, memory = self._open(self._port, f"/v1/builds/{build}/events")
+            crowd, memory = self._open(name, self._port, f"/v1/builds/{build}/events")
             began = self._post("/flood", build_id=build, **flood)
             self._client.cancel(build)
         else:
-            crowd, memory = self._open(self._raw_port if name == "raw" else self._port, f"/{name}/events")
+            crowd, memory = self._open(name, self._raw_port if name == "raw" else self._port, f"/{name}/events")
             began = self._post(f"/{name}/flood", **flood)
             sleep(1.0)  # what is still on its way is counted below
             self._post(f"/{name}/end")
@@ -72,19 +72,15 @@ class _Crowds:
             raise RuntimeError(f"{name}: {found['timed']} of {count * WATCHERS} deliveries came")
         return {**found, "began": began, "memory": memory}
 
-    def _open(self, port: int, path: str) -> tuple[Any, int]:
+    def _open(self, name: str, port: int, path: str) -> tuple[Any, int]:
+        """Return a crowd that has settled: every watcher has its stream, and has read what it began with."""
         before = self._memory()
-        asked = {"port": port, "watch": path, "watchers": WATCHERS}
-        crowd = start("load", "crowd", json.dumps(asked))
-        self._settle(port)
-        return crowd, self._memory() - before
-
-    def _settle(self, port: int) -> None:
-        """Wait until the streams are open: as many connections, then a pause for the last head to be read."""
+        crowd = start("load", "crowd", json.dumps({"port": port, "watch": path, "watchers": WATCHERS}))
         end = monotonic() + SETTLE_S
-        while _connections(port) < WATCHERS and monotonic() < end:
-            sleep(0.1)
-        sleep(1.0)
+        while httpx.get(f"{self._url}/watching", params={"name": name}).json() < WATCHERS and monotonic() < end:
+            sleep(0.2)
+        sleep(PAUSE_TO_READ_S)
+        return crowd, self._memory() - before
 
     def _held_build(self) -> str:
         self._number += 1
@@ -99,12 +95,6 @@ class _Crowds:
 
     def _post(self, path: str, **params: Any) -> Any:
         return httpx.post(f"{self._url}{path}", params=params, timeout=300).raise_for_status().json()
-
-
-def _connections(port: int) -> int:
-    """Return how many connections to a port of this machine are open, from the kernel's own table."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
 
 def _rate(rates: dict[str, list[float]]) -> Line:

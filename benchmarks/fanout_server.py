@@ -34,9 +34,14 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close
 def create(folder: Path) -> FastAPI:
     app = create_app(Settings(data_dir=folder / "data", lock_dir=folder / "locks", slots=1))
     parts = app.state.service.parts
+    watching: dict[str, Callable[[], int]] = {"ours": lambda: int(app.state.running.feeds.watchers)}
     _add_ours(app, parts)
-    _add_usual(app, parts)
-    _add_raw(app, parts)
+    watching["usual"] = _add_usual(app, parts)
+    watching["raw"] = _add_raw(app, parts)
+
+    @app.get("/watching")
+    async def watchers(name: str) -> int:
+        return watching[name]()
 
     @app.get("/memory")
     async def memory() -> int:
@@ -62,7 +67,7 @@ def _event(parts: Parts) -> Log:
     return Log(at=parts.now(), level="warning", text=f"{WORDS}t={monotonic():.6f}")
 
 
-def _add_usual(app: FastAPI, parts: Parts) -> None:
+def _add_usual(app: FastAPI, parts: Parts) -> Callable[[], int]:
     queues: set[asyncio.Queue[Log | None]] = set()
 
     async def coming(queue: "asyncio.Queue[Log | None]") -> AsyncIterator[ServerSentEvent]:
@@ -86,8 +91,10 @@ def _add_usual(app: FastAPI, parts: Parts) -> None:
         say(None)
         queues.clear()
 
+    return lambda: len(queues)
 
-def _add_raw(app: FastAPI, parts: Parts) -> None:
+
+def _add_raw(app: FastAPI, parts: Parts) -> Callable[[], int]:
     transports: set[asyncio.WriteTransport] = set()
 
     class Watched(asyncio.Protocol):
@@ -115,6 +122,8 @@ def _add_raw(app: FastAPI, parts: Parts) -> None:
             with suppress(RuntimeError):
                 transport.close()
         transports.clear()
+
+    return lambda: len(transports)
 
 
 def _add_flood(app: FastAPI, parts: Parts, name: str, say: Callable[[Log], None]) -> None:

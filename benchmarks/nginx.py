@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.download import CLIENTS, EACH, SIZE, heavy_engine, speed
+from benchmarks.download import CLIENTS, SIZE, heavy_engine, speed
 from benchmarks.lookup import CONNECTIONS, ROUND_S, per_second
 from benchmarks.report import Line, Spread, percentile
 from benchmarks.scope import ROOT, Scope, heard, start
@@ -24,6 +24,7 @@ from trtforge.client import Client
 STATIC_GOAL, ACCEL_GOAL, OTHERS_GOAL = 0.85, 0.95, 1.3
 PROBES = {"paths": ["/livez"], "every_s": 0.005, "seconds": 2.0}
 WORKERS = 2
+EACH = 8  # downloads of a client: a second or two
 
 
 def measure(scope: Scope) -> list[Line]:
@@ -50,7 +51,7 @@ def measure(scope: Scope) -> list[Line]:
         found: dict[str, list[float]] = defaultdict(list)
         for _ in range(scope.rounds(5, 2)):
             for name, where in (("ours", ours), ("accel", accel), ("static", plain)):
-                found[name].append(speed(**where))
+                found[name].append(speed(**where, each=EACH))
             for name, where in (("ours", ours), ("accel", accel)):
                 found[f"{name} p99"].append(_others(**where))
             found["lookup"].append(per_second(service.port, f"/v1/engines/{key}"))
