@@ -107,7 +107,7 @@ def _rate(rates: dict[str, list[float]]) -> Line:
         theirs=usual,
         goal=f"at least {GOAL}x",
         met=ours.median >= GOAL * usual.median,
-        how=f"{FLOOD} events as fast as they are written: ours one SQLite transaction each, then read, encoded once, sent in "
+        how=f"{FLOOD} events as fast as they are written: ours ten to an SQLite transaction, then read, encoded once, sent in "
         f"batches to who is behind; beside it one queue per watcher. Bare transports in the same process: {raw} /s.",
     )
 

@@ -23,7 +23,7 @@ from tests.conftest import Server
 ACTORS = 4
 BUILDER_DIES_EVERY = (2.0, 6.0)  # seconds
 SERVER_DIES_EVERY = (12.0, 25.0)
-DOWNLOADS_EACH, DOWNLOAD_SIZE = 5, 16 << 20  # per client, of 16; bytes: over a gibibyte, though some go meanwhile
+DOWNLOADS_EACH, DOWNLOAD_SIZE = 8, 16 << 20  # per client, of 16; bytes: over a gibibyte, though some go meanwhile
 SETTLE = 180.0  # seconds for all that was asked to end
 
 
