@@ -158,7 +158,7 @@ def test_rebuilding_every_table_keeps_every_row(scene: Scene, folder: Path) -> N
 
 
 def _rows_everywhere(scene: Scene) -> None:
-    scene.submit(1, ANYONE, "key")
+    scene.submit(1, ANYONE, "key", labels={"team": "vision"})
     done = scene.running(2)
     Conclusion(scene.parts, done).succeed(scene.put_engine(done), Past(1.0, {}))
     with scene.parts.database.write() as tx:
