@@ -10,6 +10,8 @@ import os
 import sys
 from typing import Any
 
+from benchmarks.bare import configured
+
 BUILT, NOT_PARSED, NOT_BUILT = "builds", "does not parse", "does not build"
 
 
@@ -32,12 +34,7 @@ def verdict_on(
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(path):
         return NOT_PARSED, parser.get_error(0).desc()[:500] if parser.num_errors else ""
-    config = builder.create_builder_config()
-    config.builder_optimization_level = level
-    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace)
-    config.num_compute_capabilities = len(capabilities)
-    for index, capability in enumerate(capabilities):
-        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{capability.replace('.', '')}"), index)
+    config = configured(trt, builder, level, workspace, capabilities)
     for ranges in profiles:
         profile = builder.create_optimization_profile()
         for name, asked in ranges.items():

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.document import RAW, Answers, refusals
 from app.api.models import DigestPath, body_of
+from app.api.preferences import IdempotencyKey
 from app.api.service import Admin, Asking, Wired
 from app.api.tar import TarResponse
 from app.builds.exporting import archive, triton_config, triton_folder
@@ -94,7 +95,7 @@ async def post_rebuild(
     response: Response,
     wired: Wired,
     caller: Asking,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Submitted:
     """Build an engine again from its manifest, only to compare: the build's end tells `rebuild.identical`."""
     answer = await in_thread(lambda: rebuild(wired.parts, key, caller, idempotency_key))

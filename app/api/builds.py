@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.document import refusals
-from app.api.preferences import Wait, cursor, read_cursor
+from app.api.preferences import IdempotencyKey, Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
 from app.api.strict import StrictRoute
 from app.builds import stopping
@@ -21,8 +21,6 @@ from trtforge.contract.base import Digest
 from trtforge.contract.builds import TERMINAL, Build, BuildPage, Reason, State, Submit, Submitted
 
 router = APIRouter(prefix="/v1/builds", tags=["builds"], route_class=StrictRoute)
-
-IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
 
 @router.post(

@@ -27,6 +27,7 @@ async def wait_seconds(
 
 
 Wait = Annotated[float, Depends(wait_seconds)]
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 
 
 def cursor(at: datetime, id_: str) -> str:

@@ -1,6 +1,6 @@
 """What went on on the device of one attempt: the GPU's work for the heartbeat, and who else was there for the manifest."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 
 from app.worker.devices import Device
@@ -62,13 +62,7 @@ class DeviceUse:
         self.look(set())
         worst = sorted(self._neighbours.values(), key=lambda p: -(p.memory_bytes or 0))
         return ManifestDevice(
-            uuid=gpu.uuid,
-            name=gpu.name,
-            compute_capability=gpu.compute_capability,
-            memory_bytes=gpu.memory_bytes,
-            driver=gpu.driver,
-            cuda=gpu.cuda,
-            mig_profile=gpu.mig_profile,
+            **asdict(gpu),
             samples=self._samples,
             neighbours=tuple(
                 DeviceNeighbour(pid=p.pid, memory_bytes=p.memory_bytes, utilization=p.utilization)

@@ -17,7 +17,7 @@ from app.builds.removal import remove_bytes, remove_unused
 from app.db import retention
 from app.db.retention import EngineUse, ModelUse
 from app.domain.days import age
-from trtforge.contract.keeping import Removal
+from trtforge.contract.keeping import Kept, Removal
 
 MOST = 10_000  # things in one run: the next one goes on
 AT_ONCE = 200  # rows in one transaction: others write in between
@@ -215,12 +215,7 @@ def _requests(look: Look) -> Iterator[Step]:
             retention.remove_requests(tx, ids)
         return True
 
-    while some := list(islice(old, AT_ONCE)):
-        items = tuple(Removal(kind="request", id=one, bytes=0, why=_FORGOTTEN) for one in some)
-        yield Step(items, partial(remove, some))
-
-
-_FORGOTTEN = "it ended long ago (TRTFORGE_BUILD_MAX_AGE_S)"
+    yield from _forgotten("request", old, remove)
 
 
 def _builds(look: Look) -> Iterator[Step]:
@@ -235,6 +230,10 @@ def _builds(look: Look) -> Iterator[Step]:
             retention.remove_builds(tx, ids)
         return True
 
+    yield from _forgotten("build", old, remove)
+
+
+def _forgotten(kind: Kept, old: Iterator[str], remove: Callable[[Sequence[str]], bool]) -> Iterator[Step]:
+    why = "it ended long ago (TRTFORGE_BUILD_MAX_AGE_S)"
     while some := list(islice(old, AT_ONCE)):
-        items = tuple(Removal(kind="build", id=one, bytes=0, why=_FORGOTTEN) for one in some)
-        yield Step(items, partial(remove, some))
+        yield Step(tuple(Removal(kind=kind, id=one, bytes=0, why=why) for one in some), partial(remove, some))

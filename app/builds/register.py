@@ -16,7 +16,7 @@ from app.domain.ids import new_id
 from app.worker.devices import Device, processors
 from app.worker.inspection import MAX_OPSET
 from app.worker.messages import Gpu, Probed
-from trtforge.contract.target import Target, WorkerGpu
+from trtforge.contract.target import GpuFacts, Target
 
 
 def register(parts: Parts, worker: str, probed: Probed, device: Device | None = None, owner: str | None = None) -> str:
@@ -66,7 +66,7 @@ def target_of(probed: Probed, gpu: Gpu | None = None) -> Target:
 
 
 def _shown(gpu: Gpu | None) -> dict[str, Any] | None:
-    return WorkerGpu.model_validate(asdict(gpu)).model_dump(mode="json") if gpu else None
+    return GpuFacts.model_validate(asdict(gpu)).model_dump(mode="json") if gpu else None
 
 
 def _fingerprint(target: Target) -> str:

@@ -1,12 +1,9 @@
-"""Collect again and again on copies of one data folder, killed before the first step, before the second, … until it ends.
+"""Collect on copies of one data folder, killed before every step that changes a folder of things kept, or set aside.
 
-A step is a call into the kernel that changes a folder in which things are kept, or set aside. Arguments: the folder that is copied, the folder of the copies.
-Prints one line per run: `killed` or `ended`. The copy of run N is `<folder>/<N>`.
+Arguments: the folder that is copied, the folder of the copies. The copy of run N is `<folder>/<N>`.
 """
 
-import os
 import shutil
-import signal
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +14,7 @@ from app.db.session import Database
 from app.domain.ids import new_id
 from app.settings import Settings
 from app.store.local import LocalStore
+from tests.killing import die_before, until_it_ends
 
 STEPS = {"os.rename", "os.link", "os.remove", "os.rmdir"}
 KEPT = ("/models/", "/inspections/", "/plans/", "/manifests/", "/aside")
@@ -37,34 +35,18 @@ def opened(data: Path) -> Parts:
     return parts
 
 
-def once(data: Path, die_before: int) -> None:
-    parts = opened(data)
-    seen = 0
-
-    def count(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal seen
-        if event in STEPS and any(kind in str(arguments) for kind in KEPT):
-            if seen == die_before:
-                os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
-
-    sys.addaudithook(count)
-    collect(parts, dry_run=False)
-    os._exit(0)  # without closing: what is staged is for the sweep
+def counts(event: str, arguments: tuple[object, ...]) -> bool:
+    return event in STEPS and any(kind in str(arguments) for kind in KEPT)
 
 
 def main(source: Path, copies: Path) -> None:
-    for step in range(400):
-        data = copies / str(step)
-        shutil.copytree(source, data)
-        if (pid := os.fork()) == 0:
-            once(data, step)
-        _, result = os.waitpid(pid, 0)
-        if os.waitstatus_to_exitcode(result) == 0:
-            print("ended", flush=True)
-            return
-        assert os.waitstatus_to_exitcode(result) == -signal.SIGKILL, result
-        print("killed", flush=True)
+    def once(step: int) -> None:
+        shutil.copytree(source, copies / str(step))
+        parts = opened(copies / str(step))
+        die_before(step, counts)
+        collect(parts, dry_run=False)
+
+    until_it_ends(once)
 
 
 if __name__ == "__main__":

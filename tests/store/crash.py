@@ -1,17 +1,12 @@
-"""Run one move of the store again and again, killed before its first step, before its second, … until it ends.
+"""Run one move of the store, killed before every step. Arguments: folder, move. The store of run N is `<folder>/<N>`."""
 
-A step is a call into the kernel that Python audits: open, mkdir, chmod, rename, link, remove. Arguments: folder, move.
-Prints one line per run: `killed` or `ended`. The store of run N is `<folder>/<N>`.
-"""
-
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from app.store.base import Store
 from app.store.local import LocalStore
+from tests.killing import die_before, until_it_ends
 from tests.store.conftest import manifest_of
 
 STEPS = {"open", "os.mkdir", "os.chmod", "os.rename", "os.link", "os.remove"}
@@ -36,34 +31,17 @@ def publish(store: Store) -> Callable[[], None]:
     return run
 
 
-def once(root: Path, prepare: Callable[[Store], Callable[[], None]], die_before: int) -> None:
-    store = LocalStore(root)
-    store.open_staging("dead")
-    run = prepare(store)
-    seen = 0
-
-    def count(event: str, _: object) -> None:
-        nonlocal seen
-        if event in STEPS:
-            if seen == die_before:
-                os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
-
-    sys.addaudithook(count)
-    run()
-    os._exit(0)  # without closing: its staging is for the sweep
-
-
 def main(folder: Path, move: str) -> None:
-    for step in range(100):
-        if (pid := os.fork()) == 0:
-            once(folder / str(step), globals()[move], step)
-        _, result = os.waitpid(pid, 0)
-        if os.waitstatus_to_exitcode(result) == 0:
-            print("ended", flush=True)
-            return
-        assert os.waitstatus_to_exitcode(result) == -signal.SIGKILL, result
-        print("killed", flush=True)
+    prepare: Callable[[Store], Callable[[], None]] = globals()[move]
+
+    def once(step: int) -> None:
+        store = LocalStore(folder / str(step))
+        store.open_staging("dead")
+        run = prepare(store)
+        die_before(step, lambda event, _: event in STEPS)
+        run()
+
+    until_it_ends(once)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from trtforge.contract.base import Digest, Instant, Wire
 from trtforge.contract.models import ModelFile, Tensor
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
-from trtforge.contract.target import Target
+from trtforge.contract.target import GpuFacts, Target
 
 
 class PlanRef(Wire):
@@ -84,16 +84,9 @@ class DeviceNeighbour(Wire):
     utilization: int | None  # percent
 
 
-class ManifestDevice(Wire):
+class ManifestDevice(GpuFacts):
     """The GPU that the build had to itself among builds, and who else was seen on it in `samples` looks."""
 
-    uuid: str
-    name: str
-    compute_capability: str
-    memory_bytes: int
-    driver: str
-    cuda: str
-    mig_profile: str | None
     samples: int
     neighbours: tuple[DeviceNeighbour, ...]
     trouble: str | None  # with the GPU or its driver, during the build

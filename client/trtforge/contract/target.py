@@ -71,8 +71,8 @@ class Capabilities(Wire):
     plugins: dict[str, str] = {}  # libraries that the operator approved: name → digest
 
 
-class WorkerGpu(Wire):
-    """The GPU that a worker builds on, as NVML tells it. `uuid` tells two of one model apart."""
+class GpuFacts(Wire):
+    """A GPU, or an instance of one that MIG has split, as NVML tells it. `uuid` tells two of one model apart."""
 
     uuid: str
     name: str
@@ -89,7 +89,7 @@ class WorkerDevice(Wire):
     worker: str
     host: str
     slots: int
-    gpu: WorkerGpu | None
+    gpu: GpuFacts | None
 
 
 class KnownTarget(Wire):
