@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 from uuid import uuid4
 
@@ -16,8 +17,8 @@ from trtforge.contract.builds import Submitted
 from trtforge.contract.engines import Manifest
 from trtforge.contract.provenance import SigningKeys
 from trtforge.download import Moved
-from trtforge.errors import ServiceError, ServiceUnreachable
-from trtforge.signature import PublicKeys
+from trtforge.errors import ServiceError, ServiceUnreachable, TrtforgeError
+from trtforge.signature import PublicKeys, SignatureRefused
 
 KEPT_S = 600.0  # seconds a service may take for the last plan of an archive: it is hashed and flushed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -47,12 +48,18 @@ class Artifacts:
         return SigningKeys.model_validate_json(self._connection.send("GET", "/v1/signing-keys").content)
 
     def prove(self, engine_key: str, signed: bool = False) -> Proven:
-        """Return the manifest, checked against the public keys if there are any; `signed` asks for the signature too."""
+        """Return the manifest, checked against the public keys if there are any; `signed` asks for the signature too.
+
+        With keys it must be of the very engine that was asked for: others are signed as well.
+        """
         raw = self._connection.send("GET", f"/v1/engines/{engine_key}").content
         signature = self._signature(engine_key) if signed or self._keys else None
+        manifest = Manifest.model_validate_json(raw)
         if self._keys:
             self._keys.check(signature, raw)
-        return Proven(Manifest.model_validate_json(raw), raw, signature)
+            if manifest.engine_key != engine_key:
+                raise SignatureRefused("signature_other_manifest", f"It is the manifest of {manifest.engine_key}.")
+        return Proven(manifest, raw, signature)
 
     def fetch(self, engine_key: str, path: Path, progress: Moved | None = None, signed: bool = False) -> Proven:
         """Put the plan of an engine at `path`, verified, whole or not at all."""
@@ -61,7 +68,14 @@ class Artifacts:
         return proven
 
     def export(self, keys: Sequence[str], out: BinaryIO) -> int:
-        """Write an archive of engines, as it comes, and return its bytes. The same engines, the same archive."""
+        """Write an archive of engines and return its bytes. The same engines, the same archive.
+
+        It is written as it comes; with public keys every engine is fetched and checked first.
+        """
+        if self._keys:
+            with TemporaryDirectory(prefix="trtforge-export-") as folder:
+                self.export_to(keys, Path(folder))
+                return sum(out.write(piece) for piece in pieces(Path(folder)))
         written = 0
         with self._connection.stream("/v1/export", headers={}, params={"key": list(keys)}) as answer:
             announced = int(answer.headers.get("Content-Length", "-1"))
@@ -82,6 +96,7 @@ class Artifacts:
         `name` is Triton's name for the model; by default the beginning of the key.
         """
         address, params = f"/v1/engines/{engine_key}/triton/config.pbtxt", {"name": name} if name else {}
+        self.prove(engine_key)  # before a folder is made
         answer = self._connection.send("GET", address, params=params)
         place = folder / _plain(answer.headers.get("Model-Name", ""))
         (place / "1").mkdir(parents=True, exist_ok=True)
@@ -105,10 +120,14 @@ class Artifacts:
         return Imported.model_validate_json(answer.content)
 
     def _lay_out(self, engine_key: str, place: Path, progress: Moved | None) -> Path:
+        self.prove(engine_key)  # before a folder is made
         place.mkdir(parents=True, exist_ok=True)
+        (place / "manifest.json").unlink(missing_ok=True)  # what lay here before counts no longer
         proven = self.fetch(engine_key, place / "plan", progress, signed=True)
         if proven.signature:
             write_whole(place / "signature.json", proven.signature)
+        else:
+            (place / "signature.json").unlink(missing_ok=True)
         write_whole(place / "manifest.json", proven.raw)
         return place
 
@@ -124,5 +143,5 @@ class Artifacts:
 def _plain(name: str) -> str:
     """Return a name that stays inside its folder, whatever a service says."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} cannot be the name of a model's folder")
+        raise TrtforgeError(f"{name!r} cannot be the name of a model's folder.")
     return name

@@ -9,6 +9,7 @@ from trtforge import shipped
 from trtforge.cache import Cache, Kept, wish_of
 from trtforge.client import Client
 from trtforge.contract.builds import Submit, Submitted
+from trtforge.contract.engines import Manifest
 from trtforge.contract.events import Event
 from trtforge.contract.resolve import Policy, Resolve
 from trtforge.contract.spec import BuildOptions, BuildSpec
@@ -73,16 +74,18 @@ def ensure(
     if there := shipped.find(want, keys):
         return there
     cache, wish = cache or Cache(), wish_of(want=want)
-    if kept := _trusted(cache.find(wish), keys):
+    if kept := _trusted(cache.find(wish), keys, digest):
         return kept
     with cache.lock(wish):
-        if kept := _trusted(cache.find(wish), keys):  # another process of this host fetched it while we waited
+        if kept := _trusted(cache.find(wish), keys, digest):  # another process of this host fetched it while we waited
             return kept
         with Client(url, token, patience_s=patience_s, public_key=public_key) as client:
             found = _look(client, want)
             if isinstance(found, TargetSelector):
                 ask = Submit(model=digest, spec=spec or BuildSpec(), target=found, options=options or BuildOptions())
                 found = _built(client, ask, path, on_event)
+            if keys:
+                _of_model(client.artifacts.prove(found).manifest, digest)
             proven = client.artifacts.fetch(found, cache.plan_of(wish), on_bytes)
             return cache.keep(wish, proven.manifest, proven.raw, proven.signature)
 
@@ -111,14 +114,21 @@ def _model_file(model: str | Path) -> Path | None:
     return None if isinstance(model, str) and model.startswith("sha256:") else Path(model)
 
 
-def _trusted(kept: Kept | None, keys: PublicKeys | None) -> Kept | None:
+def _trusted(kept: Kept | None, keys: PublicKeys | None, model: str) -> Kept | None:
     """Return what the cache holds if its signature holds too; else the service is asked again, and checked."""
     if kept and keys:
         try:
             keys.check(kept.signature, kept.raw)
+            _of_model(kept.manifest, model)
         except SignatureRefused:
             return None
     return kept
+
+
+def _of_model(manifest: Manifest, model: str) -> None:
+    """A signature says that an engine is genuine, not that it is the one wanted. Raises `SignatureRefused`."""
+    if manifest.model.digest != model:
+        raise SignatureRefused("signature_other_manifest", f"It is an engine of {manifest.model.digest}.")
 
 
 def _look(client: Client, want: Resolve) -> str | TargetSelector:

@@ -64,9 +64,18 @@ class PublicKeys:
 
     @classmethod
     def named(cls, given: Given | Sequence[Given] | None) -> Self | None:
-        """Like `read`; without any, the key or the file that `TRTFORGE_PUBLIC_KEY` holds. None: nothing is named."""
-        given = given or os.environ.get("TRTFORGE_PUBLIC_KEY")
-        return cls.read(given) if given else None
+        """Like `read`; without any, the key or the file that `TRTFORGE_PUBLIC_KEY` holds. None: nothing is named.
+
+        Whoever names an empty one, by a variable that was to be filled in, asked for a check: that is `KeyUnusable`.
+        """
+        given = os.environ.get("TRTFORGE_PUBLIC_KEY") if given is None else given
+        if given is None:
+            return None
+        if not given:
+            raise KeyUnusable(
+                "The public key that is named (TRTFORGE_PUBLIC_KEY, say) is empty: unset it, or fill it in."
+            )
+        return cls.read(given)
 
     def check(self, signature: bytes | None, manifest: bytes) -> str:
         """Return the id of the trusted key that signed this manifest (as it was sent) and the plan it names.

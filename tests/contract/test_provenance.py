@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from tests.client.scripted import Scripted, answer
 from tests.domain.manifests import manifest
 from tests.domain.test_key import MODEL, SPEC, TARGET
+from trtforge.client import Client
 from trtforge.contract.failures import CODES
 from trtforge.contract.provenance import manifest_digest, pae
 from trtforge.signature import KeyUnusable, PublicKeys, SignatureRefused, Signer, new_key
@@ -164,6 +166,28 @@ def test_the_variable_names_a_file_or_holds_the_key(monkeypatch: pytest.MonkeyPa
         keys = PublicKeys.named(None)
         assert keys
         assert keys.check(SIGNED, RAW)
+
+
+@pytest.mark.parametrize("empty", ["", b"", []])
+def test_an_empty_key_is_no_wish_to_go_unchecked(monkeypatch: pytest.MonkeyPatch, empty: Any):
+    monkeypatch.delenv("TRTFORGE_PUBLIC_KEY", raising=False)
+    with pytest.raises(KeyUnusable, match="is empty"):
+        PublicKeys.named(empty)
+    monkeypatch.setenv("TRTFORGE_PUBLIC_KEY", "")
+    with pytest.raises(KeyUnusable, match="is empty"):
+        PublicKeys.named(None)
+
+
+def test_a_service_that_answers_with_another_engine_is_found_out_though_that_is_signed_too():
+    answers = [answer(body=RAW), answer(body=SIGNED)]
+    asked = f"sha256:{'0' * 64}"
+    with Scripted(answers) as service, Client(service.url, public_key=PUBLIC) as client:
+        with pytest.raises(SignatureRefused) as caught:
+            client.artifacts.prove(asked)
+        assert caught.value.code == "signature_other_manifest"
+        assert ENGINE.engine_key in str(caught.value)
+    with Scripted(answers) as service, Client(service.url, public_key=PUBLIC) as client:
+        assert client.artifacts.prove(ENGINE.engine_key).manifest == ENGINE
 
 
 def test_without_the_extra_a_client_works_and_says_what_to_install_for_signatures():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,13 +21,17 @@ from tests.system.api import Api
 from tests.system.models import relus
 from tests.system.soundness import assert_sound
 from trtforge.archive import pieces
-from trtforge.cache import Cache
+from trtforge.cache import Cache, wish_of
 from trtforge.cli.main import app
 from trtforge.client import Client
 from trtforge.contract.engines import Manifest
+from trtforge.contract.resolve import Resolve
+from trtforge.contract.spec import BuildSpec
 from trtforge.ensure import ensure_engine
 from trtforge.errors import ServiceError, ServiceUnreachable
+from trtforge.fingerprint import fingerprint
 from trtforge.signature import SignatureRefused
+from trtforge.transfer import digest_of
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -104,6 +109,12 @@ def test_ensure_checks_what_it_fetches_and_what_lies_in_the_cache(home: Home, tm
         ensure_engine(home.model, cache=cache, url=NOWHERE, public_key=other, patience_s=0)
     with pytest.raises(SignatureRefused, match="signature_untrusted"):
         ensure_engine(home.model, cache=cache, url=home.server.url, public_key=other)
+    another = tmp_path / "another.onnx"
+    another.write_bytes(relus(3))
+    place = cache.folder / wish_of(want=Resolve(model=digest_of(another), spec=BuildSpec(), target=fingerprint()))
+    shutil.copytree(path.parent, place)  # signed, and of another model: whoever may write here cannot pass it off
+    with pytest.raises(ServiceUnreachable):
+        ensure_engine(another, cache=cache, url=NOWHERE, public_key=home.public, patience_s=0)
 
 
 def test_an_engine_that_ships_in_an_image_needs_no_service(home: Home, shipped: Path, tmp_path: Path):
@@ -132,6 +143,14 @@ def test_an_engine_that_ships_in_an_image_needs_no_service(home: Home, shipped: 
 def test_an_archive_goes_to_another_service_by_the_command(home: Home, shipped: Path, tmp_path: Path):
     archive = tmp_path / "engines.tar"
     told("export", home.engine_key, "-o", str(archive), "--url", home.server.url)
+    checked = tmp_path / "checked.tar"
+    told("export", home.engine_key, "-o", str(checked), "--url", home.server.url, "--public-key", home.public)
+    assert checked.read_bytes() == archive.read_bytes()
+    told("key", "create", str(tmp_path / "other"))
+    words = ["export", home.engine_key, "--url", home.server.url, "--public-key", str(tmp_path / "other.pub")]
+    for way in (("-o", str(tmp_path / "never.tar")), ("--to", str(tmp_path / "never"))):
+        assert "signature_untrusted" in told(*words, *way, code=1)
+    assert list(tmp_path.glob("*never*")) == []
     answer = httpx.get(f"{home.server.url}/v1/export", params={"key": home.engine_key})
     assert answer.content == archive.read_bytes() == b"".join(pieces(shipped))
     assert int(answer.headers["content-length"]) == len(answer.content)

@@ -37,8 +37,6 @@ def export(
                 for place in client.artifacts.export_to(engine_keys, to, moved):
                     typer.echo(place)
             return
-        for key in engine_keys if public_key else ():
-            client.artifacts.prove(key)
         if output is None:
             client.artifacts.export(engine_keys, sys.stdout.buffer)
             sys.stdout.buffer.flush()
@@ -99,6 +97,7 @@ def _ended(client: Client, engine_key: str) -> Build:
         client.withdraw(submitted.request_id)
         raise typer.Exit(INTERRUPTED) from None
     if submitted.build is None:
+        complain(f"{engine_key} was not built again: {submitted.disposition}.")
         raise typer.Exit(REFUSED)
     return client.build(submitted.build.id)
 
