@@ -162,7 +162,7 @@ def current() -> None:
 
 
 @contextmanager
-def _data() -> Iterator[Parts]:
+def _opened() -> Iterator[Parts]:
     """Open the data folder as the service does; what goes wrong becomes a message and exit code 2."""
     settings = _settings({})
     if not (settings.data_dir / "store").is_dir():
@@ -181,7 +181,7 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Compare every row with its bytes, and back; beside a running service too. Exit code 1 when something is wrong."""
-    with _data() as parts:
+    with _opened() as parts:
         found = verify_parts(parts, quick)
     typer.echo(found.model_dump_json(indent=2) if as_json else verified(found))
     if not found.ok:
@@ -193,7 +193,7 @@ def reindex() -> None:
     """Make the rows of engines and models from the store alone, and what is missing beside it from the rows."""
     _log("error")
     upgrade()
-    with _data() as parts:
+    with _opened() as parts:
         parts.store.open_staging(new_id("wrk"))
         try:
             added = reindex_parts(parts)

@@ -1,7 +1,7 @@
 """Decide what becomes of a wish: cached, joined, created or known_failure, with nothing coming in between."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from app.builds.parts import Parts
@@ -17,6 +17,7 @@ from trtforge.contract.events import Joined
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
 from trtforge.contract.target import Target
 
+FETCH_NOTED = timedelta(minutes=1)  # between two notes of one engine
 QUARANTINE_AFTER = 2  # crashes of one key with nothing built in between
 
 
@@ -58,7 +59,7 @@ def decide(tx: Tx, parts: Parts, wanted: Wanted, request_id: str, at: datetime) 
             if builds.join(tx, build.id, event, wanted.priority):
                 return Decision("joined", builds.find(tx, build.id))
             continue  # it ended, or is being stopped, since we looked
-        if _is_cached(tx, parts, key):  # after the look for a live build, which may have succeeded a moment ago
+        if _is_cached(tx, parts, key, at):  # after the look for a live build, which may have succeeded a moment ago
             return Decision("cached", None)
         if failed := _known_failure(tx, wanted, key):
             return Decision("known_failure", failed)
@@ -80,12 +81,17 @@ def _reserve(tx: Tx, parts: Parts, wanted: Wanted) -> None:
         raise Refused("store_full", why)
 
 
-def _is_cached(tx: Tx, parts: Parts, key: str) -> bool:
-    """A row is a hit only if its bytes are there; otherwise the row goes, and the engine is built anew."""
+def _is_cached(tx: Tx, parts: Parts, key: str, at: datetime) -> bool:
+    """A row is a hit only if its bytes are there; otherwise the row goes, and the engine is built anew.
+
+    A hit counts as a fetch, which is about to come: nothing may collect the engine in between.
+    """
     engine = engines.find(tx, key)
     if engine is None:
         return False
     if parts.store.has_plan(engine.plan.digest, engine.plan.size):
+        if engine.last_fetched_at is None or at - engine.last_fetched_at > FETCH_NOTED:
+            engines.fetched(tx, engine.plan.digest, at)
         return True
     engines.remove(tx, key)
     return False

@@ -11,11 +11,11 @@ from typing import BinaryIO
 from app.builds.parts import Parts
 from app.db import engines, models
 from app.domain import triton
-from app.errors import Refused
+from app.errors import Refused, StoreUnusable
 from trtforge.contract.engines import Manifest, PlanRef
 
 MANIFEST, SIGNATURE, PLAN = "manifest.json", "signature.json", "plan"  # of an engine, in this order in an archive
-MOST_ENGINES = 256  # in one archive: each keeps its plan open meanwhile
+MOST_ENGINES = 64  # in one archive: each keeps its plan open meanwhile
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Member:
 def archive(parts: Parts, keys: Sequence[str]) -> list[Member]:
     """Return the members of an archive of engines, the same for the same engines in whatever order they are named.
 
-    Raises `Refused`: not_found, too_many, engine_corrupt.
+    Raises `Refused`: not_found, invalid_request, engine_corrupt.
     """
     wanted = sorted(set(keys))
     if len(wanted) > MOST_ENGINES:
@@ -100,5 +100,7 @@ def _plan(parts: Parts, name: str, plan: PlanRef) -> Member:
 def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb", buffering=0)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise Refused("engine_corrupt", "The stored plan is missing.") from error
+    except OSError as error:  # no descriptor left, say: the plan may be as it was
+        raise StoreUnusable(f"a plan cannot be opened: {error.strerror}") from error

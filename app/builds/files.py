@@ -54,9 +54,9 @@ class Files:
         digest_mismatch.
         """
         size = span.size if span else announced
-        await check_room(self._parts, size or 0, self._parts.settings.max_file_bytes, "MAX_FILE_BYTES")
         if await in_thread(lambda: self._parts.store.has_model(digest)):
             return False
+        await check_room(self._parts, size or 0, self._parts.settings.max_file_bytes, "MAX_FILE_BYTES")
         if digest in self._writing:
             raise Refused("upload_offset", "Another request is sending this file.", retry_after=1)
         self._writing.add(digest)

@@ -8,7 +8,7 @@ build     log, then the row with its last event; requests before builds, since t
 plan      of no engine and no manifest: set aside, looked for, then removed
 
 One process at a time removes, under a lock on the disk that all share; a killed one frees it. Each thing is looked at
-again in the transaction that lets it go, so what was pinned, fetched, named or asked for since stays. Models and
+again in the transaction that lets it go, so what was pinned, fetched or asked for since stays. Models and
 manifests whose rows are missing are indexed and not removed: a database that was lost must not take the store with it.
 """
 
@@ -37,13 +37,12 @@ def collect(parts: Parts, dry_run: bool) -> Collection:
         raise Refused("gc_running", retry_after=5)
     with lock:
         index_missing(parts)
-        done = _collect(parts, dry_run=False)
-    parts.wanted.take()
-    return done
+        return _collect(parts, dry_run=False)
 
 
 def _collect(parts: Parts, dry_run: bool) -> Collection:
-    look = Look(parts, parts.now(), parts.store.used_bytes())
+    wanted = parts.wanted.now if dry_run else parts.wanted.take()  # what is asked for from here on is for the next run
+    look = Look(parts, parts.now(), parts.store.used_bytes(), wanted)
     gone: list[Removal] = []
     for step in steps(look):
         went = step.items if dry_run else _removed(step)
@@ -90,6 +89,9 @@ class Collector:
             return False
         except (Busy, NotReady, StoreFull, StoreUnusable, OSError) as error:
             log.warning("gc_failed", reason=str(error))
+            return False
+        except Exception:  # what nobody thought of must not end the runs for good
+            log.exception("gc_failed")
             return False
         if done.items:
             log.info("gc", items=len(done.items), bytes=done.bytes)

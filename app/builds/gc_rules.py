@@ -38,16 +38,16 @@ class Step:
 class Look:
     """One look at everything: what is used now, what has to go for the quota, how much one run may still do."""
 
-    def __init__(self, parts: Parts, now: datetime, used: int) -> None:
-        self.parts, self.now, self.used = parts, now, used
+    def __init__(self, parts: Parts, now: datetime, used: int, wanted: int) -> None:
+        self.parts, self.now, self.used, self._wanted = parts, now, used, wanted
         self.left = MOST
         most = parts.settings.max_store_bytes
-        goal = None if most is None else most - max(int(HEADROOM * most), parts.wanted.now)
+        goal = None if most is None else most - max(int(HEADROOM * most), wanted)
         self.excess = 0 if goal is None or most is None or not self._is_due(most) else used - max(goal, 0)
 
     def _is_due(self, most: int) -> bool:
         """Only near the quota, or when somebody found no room; then enough goes for some time."""
-        return self.used > (1 - HEADROOM / 2) * most or self.parts.wanted.now > 0
+        return self.used > (1 - HEADROOM / 2) * most or self._wanted > 0
 
     def before(self, age_s: float) -> datetime:
         return self.now - timedelta(seconds=age_s)

@@ -8,14 +8,15 @@ out again, and the import is to be repeated.
 
 import hashlib
 from collections.abc import AsyncIterator
+from functools import cached_property, partial
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from app.builds.exporting import MANIFEST, PLAN, SIGNATURE
-from app.builds.files import check_room
 from app.builds.parts import Parts, in_thread
 from app.builds.publish import whole_engine
+from app.builds.room import lacks
 from app.builds.signing import trusted_keys
 from app.builds.untar import Entry, Untar
 from app.db import engines
@@ -26,7 +27,7 @@ from app.worker.locks import try_lock
 from trtforge.contract.artifacts import Imported, ImportedEngine
 from trtforge.contract.engines import Manifest
 from trtforge.contract.provenance import manifest_digest
-from trtforge.signature import SignatureRefused
+from trtforge.signature import PublicKeys, SignatureRefused
 
 BATCH = 4 << 20  # bytes written per hop to a thread
 HEAD = 1 << 16  # bytes in which a header that does not come first is looked for
@@ -61,7 +62,7 @@ class Importing:
         if plan and plan.name == SIGNATURE:
             signature = await tar.text(_expected(plan, key, SIGNATURE))
             plan = await tar.next()
-        manifest = read_manifest(raw, key)
+        manifest = await in_thread(lambda: read_manifest(raw, key))
         signed_by = await in_thread(lambda: self._signed_by(signature, raw))
         if plan is None:
             raise Refused("archive_truncated", f"The plan of {key} is missing.")
@@ -79,8 +80,12 @@ class Importing:
         )
         return await tar.next()
 
+    @cached_property
+    def _trusted(self) -> PublicKeys | None:
+        return trusted_keys(self._parts.settings)
+
     def _signed_by(self, signature: bytes | None, raw: bytes) -> str | None:
-        keys = trusted_keys(self._parts.settings)
+        keys = self._trusted
         try:
             if keys is None:
                 code = "signature_untrusted" if signature else "signature_missing"
@@ -93,21 +98,24 @@ class Importing:
 
     async def _receive(self, tar: Untar, goal: Path, manifest: Manifest) -> None:
         """Write the plan to `goal`, if it begins as plans do and is the one its manifest names."""
-        size = manifest.plan.size
-        await check_room(self._parts, size, size, "MIN_FREE_BYTES")
+        if why := await in_thread(lambda: lacks(self._parts, manifest.plan.size)):
+            raise Refused("store_full", why)
         sha, batch, begun = hashlib.sha256(), bytearray(), False
+
+        def take(ready: bytes) -> None:
+            sha.update(ready)
+            file.write(ready)
+
         with goal.open("xb") as file:
             async for piece in tar.content():
                 batch += piece
                 if len(batch) >= BATCH:
                     begun = begun or check_header(batch)
-                    sha.update(batch)
-                    await in_thread(lambda ready=bytes(batch): file.write(ready))  # type: ignore[misc]
+                    await in_thread(partial(take, bytes(batch)))
                     batch.clear()
             if not begun:
                 check_header(batch)
-            sha.update(batch)
-            await in_thread(lambda: file.write(batch))
+            await in_thread(partial(take, bytes(batch)))
         if f"sha256:{sha.hexdigest()}" != manifest.plan.digest:
             raise Refused("plan_mismatch", f"The plan is sha256:{sha.hexdigest()}, its manifest says another.")
 

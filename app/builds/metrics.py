@@ -16,7 +16,7 @@ import app
 from app.db import builds, engines, models
 from app.db.builds import Moved
 from app.db.session import Database
-from app.errors import Busy
+from app.errors import Busy, StoreUnusable
 
 BUILD_SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 STOP_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 6, 10, 30)
@@ -106,9 +106,16 @@ class Metrics:
     # ---- looking
 
     def gauge(self, name: str, text: str, look: Callable[[], float]) -> None:
-        """Ask `look` at every scrape."""
+        """Ask `look` at every scrape; a disk that does not answer is NaN, and the rest of the page stays."""
         made = Gauge(name, text, registry=self._registry)
-        self._gauges.append(lambda: made.set(look()))
+
+        def ask() -> None:
+            try:
+                made.set(look())
+            except StoreUnusable:
+                made.set(nan)
+
+        self._gauges.append(ask)
 
     def gauges_of(self, database: Database) -> None:
         """Ask the database at every scrape; what it does not answer is NaN, and the rest of the page stays."""
@@ -119,7 +126,7 @@ class Metrics:
             values = (nan, nan, nan)
             try:
                 with database.read() as tx:
-                    values = (builds.queue_length(tx), models.total_bytes(tx), engines.total_bytes(tx))
+                    values = (builds.queued(tx), models.total_bytes(tx), engines.total_bytes(tx))
             except Busy:
                 pass
             for gauge, value in zip((queued, stored.labels("models"), stored.labels("plans")), values, strict=True):

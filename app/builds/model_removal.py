@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from app.builds.parts import Parts
-from app.db import retention
+from app.db import models, retention
 from app.db.retention import ModelUse
 from app.store.sidecars import Stored
 
@@ -14,6 +14,10 @@ def remove_model(parts: Parts, model: ModelUse) -> bool:
         if not retention.remove_model(tx, model.digest):
             return False
     parts.store.remove_inspection(model.digest)
+    with parts.database.read() as tx:
+        again = models.find(tx, model.digest)
+    if again:  # sent again meanwhile: its inspection may be the one that went
+        parts.store.put_inspection(again)
     for file in model.files:
         remove_file(parts, file.digest)
     return True

@@ -23,7 +23,7 @@ def lacks(parts: Parts, size: int, here: int = 0, reserved: int = 0) -> str | No
         left = settings.max_store_bytes - store.used_bytes(fresh=False) - reserved
         if left < size:
             why = f"{size} bytes are needed and {max(left, 0)} are left (TRTFORGE_MAX_STORE_BYTES)."
-    if why:
+    if why and size + reserved <= (settings.max_store_bytes or size + reserved):  # nothing goes for what never fits
         parts.wanted.ask(size + reserved)
         parts.bus.notify(GC)
     return why

@@ -81,6 +81,10 @@ def answer(
 
 def check(parts: Parts, asked: Submit, caller: Caller) -> Wanted:
     """Return what would be built. Raises `Refused` with everything that is wrong."""
+    if parts.settings.max_store_bytes is not None:
+        parts.store.used_bytes(
+            fresh=False
+        )  # looked at before the transaction, which would hold everybody else meanwhile
     with parts.database.read() as tx:
         model = models.find(tx, asked.model)
         known = targets.known(tx, parts.now() - timedelta(seconds=parts.settings.lease_s))

@@ -196,7 +196,12 @@ class Supervisor:
         if watch is None or self._parts.settings.require_idle_gpu != "refuse":
             return None
         await watch.next_sample()  # the last one may show the build before
-        if not (strangers := self._device.strangers()):
+        strangers = self._device.strangers()
+        if strangers is None:
+            return failure(
+                "gpu_busy", "Nobody knows who else computes on the GPU: its driver is silent.", stage="prepare"
+            )
+        if not strangers:
             return None
         pids = [process.pid for process in strangers]
         return failure("gpu_busy", f"{len(pids)} other processes compute on the GPU.", stage="prepare", pids=pids)

@@ -64,9 +64,7 @@ class Uploads:
         graph = next(file for file in files if file.name == asked.graph)
         beside = tuple(file for file in files if file is not graph)
         found = await self._inspect(self._parts.store.open_model(graph.digest), beside)
-        kept = await in_thread(lambda: self._keep(digest, asked.graph, files, found))
-        await in_thread(lambda: self._check_files(files))  # one may have gone before a model had it
-        return kept
+        return await in_thread(lambda: self._keep(digest, asked.graph, files, found))
 
     async def preflight(self, digest: str, asked: PreflightAsk) -> Preflight:
         """Say what a build would fail on; as many at once as inspections. Raises `Refused`: not_found, target_…"""
@@ -134,4 +132,5 @@ class Uploads:
             new = models.add(tx, digest, graph, files, found, at)
             kept = models.find(tx, digest)
         assert kept is not None
+        self._check_files(files)  # one may have gone before a model had it
         return kept, new

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, tup
 from app.db.events import advance
 from app.db.session import Tx, insert_or, note
 from app.db.tables import build_labels, builds
+from app.domain.key import rebuild_key
 from app.domain.states import LIVE, allowed
 from trtforge.contract.builds import State, WaitingFor
 from trtforge.contract.events import Queued, Started, StoredEvent, Waiting
@@ -181,15 +182,11 @@ def page(tx: Tx, wanted: BuildFilter, limit: int, before: tuple[datetime, str] |
         newest = (build_labels.c.created_at, build_labels.c.build_id)
     for field in ("state", "model", "engine_key"):
         if value := getattr(wanted, field):
-            query = query.where(builds.c[field] == value)
+            shown = (value, rebuild_key(value)) if field == "engine_key" else (value,)  # as the views show it
+            query = query.where(builds.c[field].in_(shown))
     if before:
         query = query.where(tuple_(*newest) < before)
     return [_read(r) for r in tx.execute(query.order_by(*(column.desc() for column in newest)).limit(limit))]
-
-
-def queue_length(tx: Tx) -> int:
-    """Count the builds that wait, for whatever target."""
-    return tx.execute(select(func.count()).select_from(builds).where(builds.c.state == "queued")).scalar_one()
 
 
 def last_seq(tx: Tx, build_id: str) -> int | None:

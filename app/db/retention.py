@@ -10,6 +10,7 @@ from sqlalchemy import Row, String, cast, delete, exists, func, or_, select, upd
 
 from app.db.session import Tx
 from app.db.tables import build_events, builds, engines, idempotency_keys, models, names, requests
+from app.domain.key import rebuild_key
 from app.domain.states import LIVE
 from trtforge.contract.engines import PlanRef
 from trtforge.contract.models import ModelFile
@@ -65,7 +66,9 @@ def wants(tx: Tx) -> list[Want]:
 
 
 def live_keys(tx: Tx) -> set[str]:
-    return set(tx.execute(select(builds.c.engine_key).where(_live_builds)).scalars())
+    """Return the keys of engines that are being built, or built again to compare."""
+    rows = tx.execute(select(builds.c.engine_key, builds.c.rebuild).where(_live_builds))
+    return {row.rebuild["engine_key"] if row.rebuild else row.engine_key for row in rows}
 
 
 def expected_bytes(tx: Tx, apart_from: str | None = None) -> list[int]:
@@ -86,7 +89,7 @@ def remove_unused(tx: Tx, engine: EngineUse) -> bool:
             engines.c.created_at == engine.created_at,
             ~engines.c.pinned,
             engines.c.last_fetched_at.is_not_distinct_from(engine.last_fetched_at),
-            ~exists().where(builds.c.engine_key == engine.engine_key, _live_builds),
+            ~exists().where(builds.c.engine_key.in_((engine.engine_key, rebuild_key(engine.engine_key))), _live_builds),
         )
     )
     return gone.rowcount == 1

@@ -74,9 +74,6 @@ class Store(Protocol):
     def inspection(self, digest: str) -> Model | None:
         """Return what was found in a model; None when it is not there or damaged."""
 
-    def inspections(self) -> Iterator[Model]:
-        """Every undamaged one, in no order that means anything."""
-
     def inspection_digests(self) -> Iterator[str]:
         """The digests of all of them, of damaged ones too."""
 
@@ -144,9 +141,6 @@ class Store(Protocol):
     def append_log(self, build_id: str, text: bytes) -> None: ...
 
     def log(self, build_id: str) -> bytes | None: ...
-
-    def logs(self) -> Iterator[str]:
-        """The builds that have a log."""
 
     def log_size(self, build_id: str) -> int:
         """Return the bytes of a log, 0 when there is none."""

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 
 from pydantic import ValidationError
@@ -41,6 +42,7 @@ class LocalStore:
         self.root = root.resolve()
         self._staging = Staging(self.root / "staging")
         self._used: tuple[float, int] | None = None  # when, bytes
+        self._using = Lock()
         with disk_errors():
             for kind in KINDS:
                 (self.root / kind).mkdir(mode=0o700 if kind == "locks" else 0o777, parents=True, exist_ok=True)
@@ -133,11 +135,6 @@ class LocalStore:
             except (FileNotFoundError, ValidationError):
                 return None
         return found if found.digest == digest else None
-
-    def inspections(self) -> Iterator[Model]:
-        for digest in self.inspection_digests():
-            if (found := self.inspection(digest)) is not None:
-                yield found
 
     def inspection_digests(self) -> Iterator[str]:
         return (f"sha256:{name}" for name in named_in(self.root / "inspections", ".json"))
@@ -262,9 +259,6 @@ class LocalStore:
         except FileNotFoundError:
             return None
 
-    def logs(self) -> Iterator[str]:
-        return named_in(self.root / "logs", ".log")
-
     def log_size(self, build_id: str) -> int:
         try:
             return self._log_path(build_id).stat().st_size
@@ -287,11 +281,12 @@ class LocalStore:
         return self.root / "locks" / "gc.lock"
 
     def used_bytes(self, fresh: bool = True) -> int:
-        if fresh or self._used is None or monotonic() - self._used[0] > USED_FOR:
-            with disk_errors():
-                sizes = (one.size for found in (self.stored_models(), self.stored_plans()) for one in found)
-                self._used = monotonic(), sum(sizes)
-        return self._used[1]
+        with self._using:  # many who ask at once share a look
+            if fresh or self._used is None or monotonic() - self._used[0] > USED_FOR:
+                with disk_errors():
+                    sizes = (one.size for found in (self.stored_models(), self.stored_plans()) for one in found)
+                    self._used = monotonic(), sum(sizes)
+            return self._used[1]
 
     def probe(self) -> None:
         with disk_errors():

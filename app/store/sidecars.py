@@ -1,9 +1,12 @@
 """JSON files that appear whole or not at all, and what lies in a folder of files that are named by their digest."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+_HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,10 @@ class Stored:
 
 
 def stored_in(folder: Path) -> Iterator[Stored]:
-    """Every file of models or plans; what vanishes meanwhile is left out."""
+    """Every file of models or plans; what vanishes meanwhile is left out, and what is not named by a digest is not ours."""
     for path in _below(folder):
+        if not _HEX.fullmatch(path.name):
+            continue
         try:
             found = path.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -26,8 +31,9 @@ def stored_in(folder: Path) -> Iterator[Stored]:
 
 
 def named_in(folder: Path, ending: str) -> Iterator[str]:
-    """The names of files with this ending, without it."""
-    return (path.name.removesuffix(ending) for path in _below(folder) if path.name.endswith(ending))
+    """The hex digits that files with this ending are named by."""
+    names = (path.name.removesuffix(ending) for path in _below(folder) if path.name.endswith(ending))
+    return (name for name in names if _HEX.fullmatch(name))
 
 
 def _below(folder: Path) -> Iterator[Path]:

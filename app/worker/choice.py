@@ -34,9 +34,12 @@ async def choose(settings: Settings, watch: Watch) -> Choice:
         except BuilderUnusable as error:
             not_tensorrt = str(error)
     try:
-        return await _built_with("tensorrt_rtx", settings, watch, f"not tensorrt: {not_tensorrt}")
+        choice = await _built_with("tensorrt_rtx", settings, watch, f"not tensorrt: {not_tensorrt}")
     except BuilderUnusable as error:
         raise BuilderUnusable(f"{error}\nNor tensorrt: {not_tensorrt}") from error
+    if not any(device.gpu for device in choice.devices):
+        await watch.stop()  # nobody asks it again
+    return choice
 
 
 async def _why_not_tensorrt(watch: Watch) -> str | None:

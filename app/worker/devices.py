@@ -81,6 +81,7 @@ class Watch:
         if self._loop:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
+            self._loop = None
 
     async def _follow(self) -> None:
         while True:

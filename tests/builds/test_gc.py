@@ -14,8 +14,10 @@ from app.builds.gc import collect
 from app.builds.gc_rules import Look, steps
 from app.builds.naming import set_name
 from app.builds.parts import Parts
+from app.builds.room import lacks
 from app.builds.verify import verify
 from app.db import builds, engines, models, requests, tables
+from app.domain.estimate import Past
 from app.errors import Refused
 from app.worker.locks import try_lock
 from tests.builds.stocked import age_files, digest_of, stock_engine, stock_model
@@ -246,6 +248,39 @@ def test_keys_of_requests_are_forgotten_after_a_day(scene_with: Open):
         assert tx.execute(select(tables.idempotency_keys.c.key)).all() == []
 
 
+def test_nothing_goes_for_what_would_never_fit(scene_with: Open):
+    scene = scene_with(max_store_bytes=10 * MIB)
+    kept = stock_engine(scene.parts, MODEL, 1, b"plan")
+    scene.clock.turn(YEAR)
+    assert "TRTFORGE_MAX_STORE_BYTES" in str(lacks(scene.parts, 11 * MIB))
+    assert went(scene) == []
+    assert is_there(scene.parts, kept)
+    assert lacks(scene.parts, 10 * MIB)  # this would fit, were the store empty
+    assert kept.engine_key in went(scene)
+
+
+def test_a_file_that_is_not_ours_does_not_end_the_runs(scene_with: Open):
+    scene = scene_with(engine_max_age_s=YEAR)
+    kept = stock_engine(scene.parts, MODEL, 1, b"plan")
+    for kind, name in (("plans", ".copy~"), ("models", "notes"), ("manifests", "x.json"), ("inspections", "y.json")):
+        path = scene.parts.settings.data_dir / "store" / kind / "ab" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("someone else's")
+    age_files(scene.parts)
+    scene.clock.turn(2 * YEAR)
+    assert kept.engine_key in went(scene)
+    assert (scene.parts.settings.data_dir / "store" / "plans" / "ab" / ".copy~").exists()
+
+
+def test_an_answer_that_an_engine_is_here_counts_as_a_fetch(scene_with: Open):
+    scene = scene_with(engine_max_age_s=YEAR)
+    done = scene.running(1)
+    Conclusion(scene.parts, done).succeed(scene.put_engine(done), Past(1.0, {}))
+    scene.clock.turn(2 * YEAR)
+    assert scene.submit(1).disposition == "cached"
+    assert went(scene, "engine") == []
+
+
 def test_one_process_at_a_time_removes(scene_with: Open):
     scene = scene_with()
     lock = try_lock(scene.parts.store.gc_lock(), {})
@@ -262,7 +297,7 @@ def test_what_is_pinned_or_fetched_after_the_look_stays(scene_with: Open):
     scene = scene_with(engine_max_age_s=YEAR)
     made = [stock_engine(scene.parts, MODEL, n, b"plan %d" % n) for n in range(4)]
     scene.clock.turn(2 * YEAR)
-    found = list(steps(Look(scene.parts, scene.clock(), 0)))
+    found = list(steps(Look(scene.parts, scene.clock(), 0, 0)))
     assert len(found) == 4
     with scene.parts.database.write() as tx:
         engines.pin(tx, made[0].engine_key, True)

@@ -212,6 +212,8 @@ def test_a_rebuild_gives_the_same_bytes_and_leaves_the_engine_as_it_is(home: Hom
     ended = json.loads(told("rebuild", home.engine_key, "--url", home.server.url, "--json"))
     assert ended["engine_key"] == home.engine_key
     assert ended["rebuild"]["identical"] is True
+    listed = httpx.get(f"{home.server.url}/v1/builds", params={"engine_key": home.engine_key}).json()["items"]
+    assert ended["id"] in [one["id"] for one in listed]
     assert ended["rebuild"]["plan"] == before["plan"] == ended["engine"]["plan"]
     assert api.get(f"/v1/engines/{home.engine_key}") == before
     assert len(api.get("/v1/engines")["items"]) == 1
