@@ -50,9 +50,9 @@ def measure(scope: Scope) -> list[Line]:
     how = f"{size / GIB:.2f} GiB of weights in one file; a first client was cut after {kept / GIB:.2f} GiB, the second one's "
     how += f"first piece ended at {first / GIB:.2f} GiB. The service's memory grew by {grown:.0f} MB in all."
     return [
-        _line("upload of the rest of a model over 2 GiB", uploaded, how),
-        _line("preflight of a model over 2 GiB", looked, how),
-        _line("build of a model over 2 GiB", built, how),
+        _line(f"upload of the rest of a model of {size / GIB:.2f} GiB", uploaded, how),
+        _line(f"preflight of a model of {size / GIB:.2f} GiB", looked, how),
+        _line(f"build of a model of {size / GIB:.2f} GiB", built, how),
     ]
 
 

@@ -81,7 +81,7 @@ def page(found: Sequence[Json]) -> str:
         "",
     ]
     if differing := [_differing(one, words) for one in found if (words := disagreement(one))]:
-        parts += [f"{len(differing)} verdicts differ:", "", *differing[:LISTED], ""]
+        parts += [f"{len(differing)} differ in whether they are built:", "", *differing[:LISTED], ""]
     return "\n".join(parts)
 
 

@@ -1,6 +1,6 @@
 """The whole service with sse-starlette and bare transports beside it, in one process.
 
-`python -m benchmarks.fanout_server PORT FOLDER`. `POST /flood` writes events to a queued build, one transaction each;
+`python -m benchmarks.fanout_server PORT FOLDER`. `POST /flood` writes events to a queued build, in transactions;
 `POST /usual/flood` puts the same text into one queue per watcher; `POST /raw/flood` writes it to every socket, which
 is the floor.
 """

@@ -146,7 +146,7 @@ def outside(chance: Chance, model: ModelProto) -> None:
         tensor.external_data.add(key=key, value=chance.choice(PLACES if key == "location" else COUNTS))
 
 
-def data(chance: Chance, model: ModelProto) -> None:
+def stored_bytes(chance: Chance, model: ModelProto) -> None:
     """Too few or too many bytes in a tensor, or several kinds of them."""
     tensor = (
         chance.choice(model.graph.initializer) if model.graph.initializer else model.graph.initializer.add(name="w")
@@ -213,7 +213,7 @@ def more(chance: Chance, model: ModelProto) -> None:
 
 
 CHANGES: tuple[Callable[[Chance, ModelProto], None], ...] = (
-    dims, dtype, kind, name, attribute, opset, edge, operator, outside, data, functions, nested, more,
+    dims, dtype, kind, name, attribute, opset, edge, operator, outside, stored_bytes, functions, nested, more,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from benchmarks.models import chain
 from benchmarks.report import Line, Spread
 from benchmarks.scope import Scope, load
 from benchmarks.service import Service
-from benchmarks.soak import postgres
+from tests.conftest import real_postgres
 from trtforge.client import Client
 from trtforge.contract.builds import Submit
 
@@ -49,7 +49,7 @@ class Filled:
 def measure(scope: Scope) -> list[Line]:
     lines = []
     with ExitStack() as stack:
-        cluster = stack.enter_context(postgres(scope.folder))
+        cluster = stack.enter_context(real_postgres())
         for kind, urls in (("SQLite", (None, None)), ("Postgres", (_create(cluster, "few"), _create(cluster, "many")))):
             with ExitStack() as pair:
                 few, many = (

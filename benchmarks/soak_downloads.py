@@ -70,7 +70,7 @@ def download(url: str, key: str, size: int, seed: int) -> str | None:
             return digest
 
 
-def replaced(folder: Path, each: int, size: int) -> dict[str, object]:
+def replaced(folder: Path, each: int, size: int) -> dict[str, int]:
     """Let 16 clients download `each` plans of `size` bytes while all are replaced; return the figures.
 
     Raises `AssertionError` when one of them is a mixture, or what is served at rest is not whole.

