@@ -16,6 +16,7 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 
+from app.api.protocol import BoundedProtocol
 from app.builds.parts import Parts
 from app.builds.reindex import reindex as reindex_parts
 from app.builds.verify import verify as verify_parts
@@ -78,7 +79,13 @@ def serve(
     shown = f"http://{_shown(listening)}"
     print(json.dumps({"event": "listening", "url": shown}), file=sys.stderr, flush=True)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, lifespan="on"
+        app,
+        http=BoundedProtocol,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=GRACE,
+        server_header=False,
+        lifespan="on",
     )
     server = _Server(config)
     server.run(sockets=[listening])

@@ -7,13 +7,14 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.document import RAW, Answers, refusals
 from app.api.models import DigestPath, body_of
 from app.api.preferences import IdempotencyKey
+from app.api.problems import refused_by
 from app.api.service import Admin, Asking, Wired
 from app.api.tar import TarResponse
 from app.builds.exporting import archive, triton_config, triton_folder
 from app.builds.importing import Importing
 from app.builds.parts import in_thread
 from app.builds.rebuild import rebuild
-from app.errors import Refused
+from app.errors import Busy, Refused, StoreFull, StoreUnusable
 from trtforge.contract.artifacts import Imported
 from trtforge.contract.base import Digest
 from trtforge.contract.builds import Submitted
@@ -52,7 +53,8 @@ async def post_import(
     importing = Importing(wired.parts, allow_unsigned)
     try:
         return await importing.run(body)
-    except Refused as refused:
+    except (Refused, Busy, StoreFull, StoreUnusable) as error:
+        refused = refused_by(error)
         refused.extra = {**refused.extra, "imported": [one.engine_key for one in importing.done]}
         left = MOST_LEFT
         if refused.code not in ("archive_truncated", "upload_incomplete"):
@@ -60,7 +62,7 @@ async def post_import(
                 left -= len(piece)
                 if left < 0:
                     break
-        raise
+        raise refused from error
     finally:
         for one in importing.done:
             wired.manifests.forget(one.engine_key)

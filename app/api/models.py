@@ -1,5 +1,6 @@
 """`/v1/models`: upload once, look at what the inspection found."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from app.builds.layout import is_here
 from app.db import models
 from app.errors import Refused
 from trtforge.contract.models import FilesAsk, Model, Preflight, PreflightAsk
+
+SILENT_S = 60.0  # seconds without a byte after which a sender is given up
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=StrictRoute)
 
@@ -61,9 +64,17 @@ def length_of(request: Request) -> int | None:
     return int(length) if length.isdecimal() else None
 
 
-async def body_of(request: Request) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in request.stream():
-            yield chunk
-    except ClientDisconnect as error:
-        raise Refused("upload_incomplete") from error
+async def body_of(request: Request, silent_s: float = SILENT_S) -> AsyncIterator[bytes]:
+    """Yield a body as it comes. Raises `Refused`: upload_incomplete, when it is cut or nothing comes for too long."""
+    coming = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(silent_s):
+                chunk = await anext(coming)
+        except StopAsyncIteration:
+            return
+        except ClientDisconnect as error:
+            raise Refused("upload_incomplete") from error
+        except TimeoutError as error:
+            raise Refused("upload_incomplete", f"Nothing came for {silent_s:g} seconds.") from error
+        yield chunk

@@ -45,13 +45,22 @@ def problem(refused: Refused, instance: str) -> Response:
     return JSONResponse(body, refused.status, headers, MEDIA_TYPE)
 
 
+def refused_by(error: Refused | Busy | StoreFull | StoreUnusable) -> Refused:
+    """Return the refusal that an exception of ours comes to."""
+    match error:
+        case Busy():
+            return Refused("unavailable", "The database is busy.", retry_after=1)
+        case StoreFull():
+            return Refused("store_full", f"The store is full: {error}.")
+        case StoreUnusable():
+            return Refused("unavailable", f"The store cannot be used: {error}.", retry_after=5)
+    return error
+
+
 def install(app: FastAPI) -> None:
     """Answer every exception, the framework's own too, as a problem."""
     translations = {
-        Refused: lambda e: e,
-        Busy: lambda e: Refused("unavailable", "The database is busy.", retry_after=1),
-        StoreFull: lambda e: Refused("store_full", f"The store is full: {e}."),
-        StoreUnusable: lambda e: Refused("unavailable", f"The store cannot be used: {e}.", retry_after=5),
+        **dict.fromkeys((Refused, Busy, StoreFull, StoreUnusable), refused_by),
         RequestValidationError: lambda e: invalid(e.errors()),
         HTTPException: _foreign,
     }

@@ -17,6 +17,7 @@ from app.builds.removal import remove_bytes, remove_unused
 from app.db import retention
 from app.db.retention import EngineUse, ModelUse
 from app.domain.days import age
+from app.worker.locks import try_lock
 from trtforge.contract.keeping import Kind, Removal
 
 MOST = 10_000  # things in one run: the next one goes on
@@ -55,7 +56,7 @@ class Look:
 
 def steps(look: Look) -> Iterator[Step]:
     """Everything that may go, at most `MOST` things; each kind is looked at when its turn comes."""
-    rules = (_keys, _logs, _requests, _builds, _files, _plans, _models, _engines)
+    rules = (_keys, _logs, _requests, _builds, _files, _plans, _signatures, _models, _engines)
     for rule in rules:
         for step in rule(look):
             if look.left <= 0:
@@ -131,6 +132,28 @@ def _plans(look: Look) -> Iterator[Step]:
         look.excess -= old[digest]
         item = Removal(kind="plan", id=digest, bytes=old[digest], why="no engine has it")
         yield Step((item,), partial(remove_bytes, look.parts, digest))
+
+
+def _signatures(look: Look) -> Iterator[Step]:
+    """Signatures without a manifest: a kill came between the two."""
+    store = look.parts.store
+    signed = set(store.signature_keys())
+    for key in sorted(signed - set(store.manifest_keys())) if signed else ():
+        item = Removal(kind="signature", id=key, bytes=len(store.signature(key) or b""), why="it has no manifest")
+        yield Step((item,), partial(_unsign, look, key))
+
+
+def _unsign(look: Look, key: str) -> bool:
+    """Under the key's lock: a publish writes the signature first."""
+    store = look.parts.store
+    lock = try_lock(store.key_lock(key), {"gc": key})
+    if lock is None:
+        return False
+    with lock:
+        if store.manifest(key) is None and not store.damaged(key):
+            store.remove_signature(key)
+            return True
+    return False
 
 
 # ---- models and their files

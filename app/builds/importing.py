@@ -23,6 +23,7 @@ from app.db import engines
 from app.domain.digests import digest_of_files
 from app.domain.key import KEY_SCHEMA, engine_key
 from app.errors import Refused
+from app.store.disk import disk_errors
 from app.worker.locks import try_lock
 from trtforge.contract.artifacts import Imported, ImportedEngine
 from trtforge.contract.engines import Manifest
@@ -50,8 +51,7 @@ class Importing:
         entry = await tar.next()
         while entry:
             entry = await self._engine(tar, entry)
-        async for _ in body:  # what fills the last block up
-            pass
+        await tar.finish()
         return Imported(items=tuple(self.done))
 
     async def _engine(self, tar: Untar, entry: Entry) -> Entry | None:
@@ -72,13 +72,27 @@ class Importing:
         try:
             await self._receive(tar, folder / PLAN, manifest)
             kept = signature if signed_by else None  # a signature nobody here knows is worth nothing to those who ask
-            outcome = await in_thread(lambda: keep(self._parts, manifest, folder / PLAN, kept))
+            new = await in_thread(lambda: keep(self._parts, manifest, folder / PLAN, kept))
         finally:
             await in_thread(lambda: self._parts.store.discard(folder))
-        self.done.append(
-            ImportedEngine(engine_key=key, outcome="imported" if outcome else "present", signed_by=signed_by)
-        )
+        if not new:
+            signed_by = await in_thread(lambda: self._present(manifest, kept))
+        self.done.append(ImportedEngine(engine_key=key, outcome="imported" if new else "present", signed_by=signed_by))
         return await tar.next()
+
+    def _present(self, manifest: Manifest, signature: bytes | None) -> str | None:
+        """Return who signed the engine that was here already; the signature that came with the same one is kept."""
+        store, key = self._parts.store, manifest.engine_key
+        here = store.manifest(key)
+        if signature and here == manifest and store.signature(key) is None:
+            store.put_signature(key, signature)
+        there = store.signature(key)
+        if here is None or there is None or self._trusted is None:
+            return None
+        try:
+            return self._trusted.check(there, here.model_dump_json().encode())
+        except SignatureRefused:
+            return None
 
     @cached_property
     def _trusted(self) -> PublicKeys | None:
@@ -106,7 +120,7 @@ class Importing:
             sha.update(ready)
             file.write(ready)
 
-        with goal.open("xb") as file:
+        with disk_errors(), goal.open("xb") as file:
             async for piece in tar.content():
                 batch += piece
                 if len(batch) >= BATCH:

@@ -10,16 +10,18 @@ A library is copied into the folder of each child that needs it and hashed on th
 through the descriptor that it loads it from.
 """
 
+import errno
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from app.errors import NotReady
 from trtforge.contract.spec import PluginName
@@ -63,13 +65,13 @@ class Plugins:
         if path is None:
             return cls()
         try:
-            listed = TypeAdapter(_List).validate_python(yaml.safe_load(path.read_text())).plugins
-        except (OSError, yaml.YAMLError, ValidationError) as error:
+            listed = TypeAdapter(_List).validate_python(yaml.safe_load(_read_text(path))).plugins
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise NotReady(f"TRTFORGE_PLUGINS={path} cannot be used: {error}") from error
         approved = {name: one.model_copy(update={"path": path.parent / one.path}) for name, one in listed.items()}
         for name, one in approved.items():
             try:
-                with one.path.open("rb") as file:
+                with open(one.path, "rb", opener=_plain) as file:
                     found = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise NotReady(f"TRTFORGE_PLUGINS: {name} cannot be read: {error}") from error
@@ -97,7 +99,7 @@ class Plugins:
             raise PluginUnusable(name, "is not approved on this worker with the digest of the engine key")
         copy = folder / f"{secrets.token_hex(16)}.so"  # beside the model's files, which have names of their own
         try:
-            with one.path.open("rb") as source, open(copy, "xb", opener=_private) as goal:
+            with open(one.path, "rb", opener=_plain) as source, open(copy, "xb", opener=_private) as goal:
                 shutil.copyfileobj(source, goal)
             with copy.open("rb") as file:
                 found = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
@@ -106,6 +108,20 @@ class Plugins:
         if found != digest:
             raise PluginUnusable(name, f"has changed since it was approved: it is {found}")
         return {"name": name, "file": copy.name, "digest": digest, "creators": list(one.creators)}
+
+
+def _read_text(path: Path) -> str:
+    with open(path, encoding="utf-8", opener=_plain) as file:
+        return file.read()
+
+
+def _plain(path: str, flags: int) -> int:
+    """Open a regular file, and never wait for one: a pipe would hold whoever opens it until somebody writes."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return fd
 
 
 def _private(path: str, flags: int) -> int:

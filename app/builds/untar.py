@@ -13,6 +13,7 @@ from app.errors import Refused
 
 NAME = re.compile(rf"(?:\./)?([0-9a-f]{{64}})/({re.escape(MANIFEST)}|{re.escape(SIGNATURE)}|{PLAN})")
 FOLDER = re.compile(r"\.|(?:\./)?[0-9a-f]{64}")  # as `tar c` of a folder writes them
+MOST_PADDING = 1 << 20  # bytes behind the end; tar fills up to 10 KiB, or what it was told
 MOST_TEXT = 8 << 20  # bytes of a manifest or a signature
 
 
@@ -43,6 +44,15 @@ class Untar:
                 return None
             if entry := self._entry(block):
                 return entry
+
+    async def finish(self) -> None:
+        """Read what fills the last block up. Raises `Refused`: an engine after the end would be lost without a word."""
+        left, piece = MOST_PADDING, bytes(self._ready)
+        while piece:
+            left -= len(piece)
+            if left < 0 or any(piece):
+                raise Refused("archive_malformed", "Something stands behind the end of the archive.")
+            piece = await anext(self._body, b"")
 
     async def text(self, entry: Entry) -> bytes:
         """Return a small entry. Raises `Refused`."""

@@ -134,6 +134,9 @@ class Store(Protocol):
 
     def signature(self, key: str) -> bytes | None: ...
 
+    def signature_keys(self) -> Iterator[str]:
+        """The keys of all signatures."""
+
     def remove_signature(self, key: str) -> None: ...
 
     # ---- logs

@@ -240,6 +240,9 @@ class LocalStore:
             except FileNotFoundError:
                 return None
 
+    def signature_keys(self) -> Iterator[str]:
+        return (f"sha256:{name}" for name in named_in(self.root / "signatures", ".json"))
+
     def remove_signature(self, key: str) -> None:
         with disk_errors():
             drop(self._signature_path(key))

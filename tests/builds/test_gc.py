@@ -281,6 +281,17 @@ def test_an_answer_that_an_engine_is_here_counts_as_a_fetch(scene_with: Open):
     assert went(scene, "engine") == []
 
 
+def test_a_signature_that_a_kill_left_goes(scene_with: Open):
+    scene = scene_with()
+    kept = stock_engine(scene.parts, MODEL, 1, b"plan")
+    scene.parts.store.put_signature(kept.engine_key, b"{}")
+    left = f"sha256:{'9' * 64}"
+    scene.parts.store.put_signature(left, b"{}")
+    assert went(scene, "signature") == [left]
+    assert scene.parts.store.signature(kept.engine_key)
+    assert scene.parts.store.signature(left) is None
+
+
 def test_one_process_at_a_time_removes(scene_with: Open):
     scene = scene_with()
     lock = try_lock(scene.parts.store.gc_lock(), {})

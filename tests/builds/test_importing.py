@@ -260,6 +260,36 @@ def test_a_key_that_is_being_built_is_busy_and_a_full_disk_is_full(home: Any, aw
         assert refused(full, archive) == "store_full"
 
 
+def test_an_engine_behind_the_end_of_an_archive_is_no_secret(home: Any, away: Parts):
+    _, made_, archive = home
+    assert refused(away, archive + archive) == "archive_malformed"
+    assert refused(away, archive + bytes(2 << 20)) == "archive_malformed"
+    assert len(asyncio.run(taken(away, archive + bytes(10240))).items) == len(made_)
+
+
+def test_an_instant_outside_the_calendar_is_a_malformed_manifest(home: Any, away: Parts):
+    _, _, archive = home
+    for at in ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"):
+        assert refused(away, changed(archive, "manifest.json", edited(created_at=at))) == "manifest_malformed"
+
+
+def test_who_signed_is_said_of_what_is_kept(home: Any, tmp_path: Path):
+    _, made_, archive = home
+    signer = Signer(PRIVATE.encode()).public.keyid
+    unsigned = tar_of([(name, content) for name, content in files_of(archive) if not name.endswith("signature.json")])
+    with service(tmp_path / "lax", trusted_keys=PUBLIC, allow_unsigned_import=True) as lax:
+        assert {one.signed_by for one in asyncio.run(taken(lax, unsigned, allow_unsigned=True)).items} == {None}
+        again = asyncio.run(taken(lax, archive)).items
+        assert {(one.outcome, one.signed_by) for one in again} == {("present", signer)}
+        assert all(lax.store.signature(engine.engine_key) for engine in made_)  # it came with the same engine
+    other = changed(archive, "manifest.json", edited(warnings=["planted"]))
+    bare = tar_of([(name, content) for name, content in files_of(other) if not name.endswith("signature.json")])
+    with service(tmp_path / "other", trusted_keys=PUBLIC, allow_unsigned_import=True) as lax:
+        asyncio.run(taken(lax, bare, allow_unsigned=True))
+        answers = asyncio.run(taken(lax, archive)).items
+        assert {one.signed_by for one in answers if one.outcome == "present"} == {None}
+
+
 class Removing(LocalStore):
     """A store on which a removal ends at the worst moment: when the plan is kept and nothing speaks for it yet."""
 

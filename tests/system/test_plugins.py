@@ -1,6 +1,7 @@
 """Plugin libraries of the operator's list: compiled here, loaded by the real builder in its sandbox, hashed into the key."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from onnx import TensorProto, helper
 
-from app.builds.plugins import Plugins
+from app.builds.plugins import Plugins, PluginUnusable
 from app.errors import NotReady
 from tests.conftest import Server, light
 from trtforge.client import Client
@@ -172,3 +173,23 @@ def test_a_list_that_is_not_true_is_not_started_with(tmp_path: Path):
             Plugins.read(written(path, **listed))
     with pytest.raises(NotReady, match="cannot be used"):
         Plugins.read(tmp_path / "none.yaml")
+
+
+def test_a_pipe_in_place_of_a_list_or_a_library_holds_nobody(tmp_path: Path):
+    pipe, library = tmp_path / "pipe", tmp_path / "a.so"
+    os.mkfifo(pipe)
+    library.write_bytes(b"a library")
+    right = hashlib.sha256(b"a library").hexdigest()
+    with pytest.raises(NotReady, match="TRTFORGE_PLUGINS"):
+        Plugins.read(pipe)
+    with pytest.raises(NotReady, match="TRTFORGE_PLUGINS"):
+        Plugins.read(written(tmp_path / "list.yaml", a={"path": "pipe", "sha256": right}))
+    for content in (b"\xff\xfe", b"[" * 100_000):
+        (tmp_path / "odd.yaml").write_bytes(content)
+        with pytest.raises(NotReady, match="TRTFORGE_PLUGINS"):
+            Plugins.read(tmp_path / "odd.yaml")
+    approved = Plugins.read(written(tmp_path / "list.yaml", a={"path": "a.so", "sha256": right}))
+    library.unlink()
+    os.mkfifo(library)
+    with pytest.raises(PluginUnusable, match="no regular file"):
+        approved.lay_out([{"name": "a", "digest": f"sha256:{right}"}], tmp_path)

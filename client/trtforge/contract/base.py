@@ -9,7 +9,10 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 def _as_utc(at: datetime) -> datetime:
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    try:
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except OverflowError as error:  # a value's error, which every reader expects
+        raise ValueError("the instant lies outside the calendar") from error
 
 
 Instant = Annotated[datetime, AfterValidator(_as_utc)]  # RFC 3339, always UTC on the wire

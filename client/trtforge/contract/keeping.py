@@ -4,7 +4,7 @@ from typing import Literal
 
 from trtforge.contract.base import Wire
 
-Kind = Literal["engine", "plan", "model", "file", "log", "events", "request", "build", "idempotency_keys"]
+Kind = Literal["engine", "plan", "signature", "model", "file", "log", "events", "request", "build", "idempotency_keys"]
 
 
 class Removal(Wire):
