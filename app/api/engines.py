@@ -1,24 +1,21 @@
 """`/v1/engines` and `/v1/plans`: find, explain and fetch what was built."""
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, BackgroundTasks, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.document import refusals
 from app.api.download import plan_response
 from app.api.models import DigestPath
 from app.api.preferences import cursor, read_cursor
 from app.api.service import Asking, Service, Wired
+from app.builds.fetches import note_fetch
 from app.builds.views import build_view
 from app.db import builds, engines
 from app.db.engines import EngineFilter
-from app.errors import Busy, Refused
+from app.errors import Refused
 from trtforge.contract.base import Digest
 from trtforge.contract.builds import Build
 from trtforge.contract.engines import EnginePage, Manifest, PlanRef
@@ -26,7 +23,6 @@ from trtforge.contract.engines import EnginePage, Manifest, PlanRef
 router = APIRouter(prefix="/v1", tags=["engines"])
 open_router = APIRouter(prefix="/v1", tags=["engines"])  # needs no token
 
-NOTED_EVERY = timedelta(minutes=1)
 RETRY_AFTER = 5  # seconds a probe should wait while the engine is being built
 PLAN: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The plan, whole."},
@@ -68,37 +64,34 @@ def list_engines(
 
 @router.get("/engines/{key}/plan", response_class=Response, responses=PLAN)
 @router.head("/engines/{key}/plan", response_class=Response, responses=PLAN, operation_id="head_plan")
-def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks) -> Response:
+def get_plan(key: DigestPath, request: Request, wired: Wired, _: Asking) -> Response:
     """Return the plan of an engine; it may differ after the engine was deleted and built again."""
     with wired.parts.database.read() as tx:
         engine = engines.find(tx, key)
     if engine is None:
         raise Refused("not_found", f"No engine {key}.")
-    return send_plan(request, wired, engine.plan, later, immutable=False)
+    return send_plan(request, wired, engine.plan, immutable=False)
 
 
 @router.get("/plans/{digest}", response_class=Response, responses=PLAN)
 @router.head("/plans/{digest}", response_class=Response, responses=PLAN, operation_id="head_plan_by_digest")
-def get_plan_by_digest(
-    digest: DigestPath, request: Request, wired: Wired, _: Asking, later: BackgroundTasks
-) -> Response:
+def get_plan_by_digest(digest: DigestPath, request: Request, wired: Wired, _: Asking) -> Response:
     """Return the plan with exactly these bytes."""
     with wired.parts.database.read() as tx:
         plan = engines.plan(tx, digest)
     if plan is None:
         raise Refused("not_found", f"No plan {digest}.")
-    return send_plan(request, wired, plan, later, immutable=True)
+    return send_plan(request, wired, plan, immutable=True)
 
 
-def send_plan(request: Request, wired: Service, plan: PlanRef, later: BackgroundTasks, *, immutable: bool) -> Response:
-    """Return the bytes of a plan; a whole download is noted for retention."""
+def send_plan(request: Request, wired: Service, plan: PlanRef, *, immutable: bool) -> Response:
+    """Return the bytes of a plan; a download is noted for retention. Blocks."""
     path = wired.parts.store.open_plan(plan.digest)
     accel = _accel(wired, path)
-    sending = partial(_sending, wired, plan.digest)
+    sending = partial(wired.parts.sending.of, plan.digest)
     response = plan_response(request, path, plan.digest, plan.size, immutable=immutable, accel=accel, sending=sending)
-    if request.method == "GET" and response.status_code == 200:
-        later.add_task(_note_fetch, wired, plan.digest)
-        response.background = later
+    if request.method == "GET" and response.status_code in (200, 206):
+        note_fetch(wired.parts, plan.digest)
     return response
 
 
@@ -106,29 +99,6 @@ def _accel(wired: Service, path: Path) -> str | None:
     """Return where nginx finds the plan: its place in the store, below the address that the operator gave it."""
     prefix = wired.parts.settings.accel_prefix
     return f"{prefix}{path.parent.name}/{path.name}" if prefix else None
-
-
-@contextmanager
-def _sending(wired: Service, digest: str) -> Iterator[None]:
-    """Keep this process from removing the plan, and let others know when it begins: it may take longer than they wait."""
-
-    def note() -> None:
-        with suppress(Busy):
-            _note_fetch(wired, digest)
-
-    noting = asyncio.get_running_loop().run_in_executor(None, note)
-    with wired.parts.sending.of(digest):
-        yield
-    del noting  # it ends by itself; until here nobody collects it
-
-
-def _note_fetch(wired: Service, digest: str) -> None:
-    """Note a download once a minute: retention counts in hours, and each note waits for the disk."""
-    with wired.parts.database.read() as tx:
-        if engines.fetched_since(tx, digest, wired.parts.now() - NOTED_EVERY):
-            return
-    with wired.parts.database.write() as tx:
-        engines.fetched(tx, digest, wired.parts.now())
 
 
 @open_router.get("/engines/{key}/ready", status_code=204, responses={503: {"description": "It is being built."}})

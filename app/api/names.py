@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, BackgroundTasks, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.engines import PLAN, being_built, send_plan
 from app.api.preferences import cursor, read_cursor
@@ -104,11 +104,9 @@ def name_ready(name: NamePath, wired: Wired, asking: Machine, response: Response
 
 @router.get("/{name}/plan", response_class=Response, responses=PLAN)
 @router.head("/{name}/plan", response_class=Response, responses=PLAN, operation_id="head_name_plan")
-def get_name_plan(
-    name: NamePath, request: Request, wired: Wired, _: Asking, asking: Machine, later: BackgroundTasks
-) -> Response:
+def get_name_plan(name: NamePath, request: Request, wired: Wired, _: Asking, asking: Machine) -> Response:
     """Return the plan that the name means for the machine that asks, now."""
     engine = naming.meant(wired.parts, naming.find_name(wired.parts, name), asking)
-    response = send_plan(request, wired, engine.plan, later, immutable=False)
+    response = send_plan(request, wired, engine.plan, immutable=False)
     response.headers["Content-Location"] = f"/v1/engines/{engine.engine_key}/plan"
     return response

@@ -1,9 +1,10 @@
 """Decide what becomes of a wish: cached, joined, created or known_failure, with nothing coming in between."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from app.builds.fetches import NOTED_EVERY_S
 from app.builds.parts import Parts
 from app.builds.room import lacks_for_build
 from app.db import builds, engines, models
@@ -17,7 +18,6 @@ from trtforge.contract.events import Joined
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
 from trtforge.contract.target import Target
 
-FETCH_NOTED = timedelta(minutes=1)  # between two notes of one engine
 QUARANTINE_AFTER = 2  # crashes of one key with nothing built in between
 
 
@@ -90,7 +90,7 @@ def _is_cached(tx: Tx, parts: Parts, key: str, at: datetime) -> bool:
     if engine is None:
         return False
     if parts.store.has_plan(engine.plan.digest, engine.plan.size):
-        if engine.last_fetched_at is None or at - engine.last_fetched_at > FETCH_NOTED:
+        if parts.sending.is_due(engine.plan.digest, NOTED_EVERY_S):
             engines.fetched(tx, engine.plan.digest, at)
         return True
     engines.remove(tx, key)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from app.builds.fetches import note_fetch
 from app.builds.parts import Parts
 from app.db import engines, models
 from app.domain import triton
@@ -89,6 +90,7 @@ def _manifest(parts: Parts, key: str) -> bytes:
 
 
 def _plan(parts: Parts, name: str, plan: PlanRef) -> Member:
+    note_fetch(parts, plan.digest)
     file = _opened(parts.store.open_plan(plan.digest))
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode) or found.st_size != plan.size:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+from time import monotonic
 
 
 class Sending:
@@ -12,6 +13,7 @@ class Sending:
     def __init__(self) -> None:
         self._lock = Lock()
         self._open: Counter[str] = Counter()
+        self._noted: dict[str, float] = {}  # when a download was noted last
 
     @contextmanager
     def of(self, digest: str) -> Iterator[None]:
@@ -28,6 +30,15 @@ class Sending:
     def now(self) -> frozenset[str]:
         with self._lock:
             return frozenset(self._open)
+
+    def is_due(self, digest: str, every_s: float) -> bool:
+        """Tell whether this was last answered yes longer ago than `every_s` seconds, about the same plan."""
+        now = monotonic()
+        with self._lock:
+            if now - self._noted.get(digest, -every_s) < every_s:
+                return False
+            self._noted = {one: at for one, at in self._noted.items() if now - at < every_s} | {digest: now}
+        return True
 
 
 class Wanted:

@@ -100,14 +100,6 @@ def fetched(tx: Tx, plan_digest: str, at: datetime) -> None:
     tx.execute(update(engines).where(engines.c.plan_digest == plan_digest).values(last_fetched_at=at))
 
 
-def fetched_since(tx: Tx, plan_digest: str, since: datetime) -> bool:
-    """Tell whether every engine with this plan was noted as fetched since then."""
-    stale = (engines.c.plan_digest == plan_digest) & (
-        engines.c.last_fetched_at.is_(None) | (engines.c.last_fetched_at < since)
-    )
-    return not tx.execute(select(exists().where(stale))).scalar()
-
-
 def of_model(tx: Tx, model: str, limit: int) -> list[str]:
     """Return the newest manifests (JSON) of a model."""
     query = select(engines.c.manifest).where(engines.c.model == model)
