@@ -1,5 +1,6 @@
 """Real parts for every test: a Postgres, a server process, models that ship in packages."""
 
+import compileall
 import os
 import socket
 import subprocess
@@ -21,6 +22,25 @@ from tests.worker.bindings import bindings
 
 TLS = False  # nothing here speaks it, and reading the certificates costs each client more than its requests
 START = 60.0  # seconds a server may take to become ready on a busy machine
+ROOT = Path(__file__).parents[1]
+LONGEST = (  # files of which one test takes most of a minute: begun last they would keep one processor idle
+    "system/test_corpus.py",
+    "system/test_changed_models.py",
+    "system/test_soak.py",
+    "deploy/test_image.py",
+    "system/test_database_faults.py",
+)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile what hundreds of servers and children will import: the confined ones may not keep it themselves."""
+    if not hasattr(session.config, "workerinput"):
+        for folder in ("app", "client/trtforge", "migrations", "benchmarks", "tests"):
+            compileall.compile_dir(ROOT / folder, quiet=2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))  # else as they were
 
 
 def light(name: str) -> Path:

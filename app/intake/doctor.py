@@ -9,7 +9,7 @@ names is legal all the same, only not the smallest or largest such.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from time import monotonic, process_time
 from typing import Any
@@ -18,7 +18,7 @@ from onnx import ModelProto
 
 from app.intake.corners import Axis, Profile, Shapes, axes_of, corner, corner_values, flags, with_extent
 from app.intake.evaluate import Broken, Evaluator
-from app.intake.unfit import Finding, finding
+from app.intake.unfit import Finding, Report, finding
 
 WIDE = 4096  # elements at max for each at min: one set of kernels has to serve all of them
 LARGE = 8 << 30  # bytes of one tensor
@@ -30,15 +30,6 @@ SEARCH_S = 2.0  # processor seconds for the searches in one profile; then the be
 
 class OutOfTime(Exception):
     """The model is too large to be followed in the time that was given."""
-
-
-@dataclass
-class Report:
-    problems: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
-    profiles: list[Profile] = field(
-        default_factory=list
-    )  # with every extent that was found in the place of a broken one
 
 
 def examine(model: ModelProto, profiles: list[Profile], seconds: float, stopped: Callable[[], bool]) -> Report:

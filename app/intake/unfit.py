@@ -1,11 +1,23 @@
 """What is wrong with a model: reasons not to keep it, and findings about one that is kept."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from trtforge.contract.failures import CODES
 
 Finding = dict[str, Any]  # the fields of `trtforge.contract.problem.Trouble`; plain, because children start faster so
+
+
+@dataclass
+class Report:
+    """What the shape doctor found."""
+
+    problems: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    profiles: list[dict[str, dict[str, Any]]] = field(
+        default_factory=list
+    )  # with every extent that was found in the place of a broken one
 
 
 class Unfit(Exception):

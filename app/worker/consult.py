@@ -6,11 +6,7 @@ import threading
 import traceback
 from typing import Any
 
-import onnx
-
-from app.intake.doctor import Report
-from app.intake.doctor import examine as ask_doctor
-from app.intake.unfit import Finding, finding
+from app.intake.unfit import Finding, Report, finding
 from app.worker.messages import Examined, Failed, PreflightRequest
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.plugins import Unusable, load
@@ -32,6 +28,10 @@ def consult(
     """Ask the shape doctor. It only advises: where it fails itself, it has found nothing."""
     if not profiles:
         return Report()
+    import onnx  # only where there are profiles to examine: 0.2 s
+
+    from app.intake.doctor import examine as ask_doctor
+
     try:
         return ask_doctor(onnx.load(model, load_external_data=False), profiles, seconds, stop.is_set)
     except Exception:

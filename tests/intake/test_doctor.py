@@ -6,7 +6,8 @@ import tensorrt_rtx as trt
 from onnx import ModelProto
 
 from app.intake.corners import Axis, flags, with_extent
-from app.intake.doctor import Report, examine
+from app.intake.doctor import examine
+from app.intake.unfit import Report
 from tests.conftest import ocr, silero
 from tests.intake.doctored import CALLED, CASES, FOURS, POOL, WINDOW, profile
 from trtforge.contract.failures import CODES
