@@ -34,6 +34,6 @@ async def post_refit(
     caller: Asking,
     idempotency_key: IdempotencyKey = None,
 ) -> Submitted:
-    """Ask for an engine with the weights of another model of the same graph: minutes of kernel search are saved."""
+    """Ask for an engine with the weights of another model of the same graph."""
     work = partial(refit, wired.parts, key, asked, caller, idempotency_key, await request.body())
     return told(response, await in_thread(work))
