@@ -12,7 +12,7 @@ from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.options import offered, set_options
 from app.worker.plan import write_plan
-from app.worker.plugins import Unusable, load
+from app.worker.plugins import Unusable, files_to_serialize, load
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.timing_cache import TimingCache
@@ -143,7 +143,7 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
     _set_level(config, request.optimization_level)
     _set_workspace(trt, config, request.workspace_bytes)
     _set_capabilities(trt, config, request.compute_capabilities)
-    set_options(trt, config, request.options)
+    set_options(trt, config, request.options | files_to_serialize(request))
     inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
     if missing := values_missing(network, request.profiles):
         raise Ends(missing)

@@ -20,6 +20,7 @@ from tests.intake.hostile import model, value
 from tests.nvml.script import Script, l40s
 from tests.system.api import Api, assert_consistent, digest_of
 from tests.system.models import relus
+from tests.system.test_plugins import library, written
 from trtforge.cli.main import app
 
 Json = dict[str, Any]
@@ -183,6 +184,26 @@ def test_the_default_builder_has_nothing_to_refit(server: Server) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "not_refittable")
 
 
+def test_a_version_compatible_plan_brings_the_plugins_that_are_asked_for(
+    full: Api, make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    digest = library(tmp_path / "sound.so", "Nonsense")
+    listed = written(tmp_path / "list.yaml", sound={"path": "sound.so", "sha256": digest, "creators": ["Nonsense"]})
+    (known,) = full.get("/v1/targets")["items"]
+    assert "plugins_to_serialize" not in known["capabilities"]["options"]
+    full.server.stop()
+    api = Api(make_server(builder="tensorrt", plugins=str(listed)))
+    (known,) = api.get("/v1/targets")["items"]
+    assert known["capabilities"]["options"]["plugins_to_serialize"]["choices"] == ["sound"]
+    asked = {"plugins": ["sound"], "plugins_to_serialize": ["sound"], "version_compatible": True}
+    build = api.built(relus(3), asked)
+    assert build["spec"]["effective"]["plugins_to_serialize"] == ["sound"]
+    assert weights(api, build["engine_key"])["libraries"] == [digest]
+    assert str(tmp_path) not in json.dumps([build, api.get(f"/v1/engines/{build['engine_key']}")])
+    other = api.built(relus(3), asked | {"plugins_to_serialize": []})
+    assert weights(api, other["engine_key"])["libraries"] == []
+
+
 def test_the_command_uploads_the_model_watches_and_fetches(full: Api, tmp_path: Path) -> None:
     base = full.built(matmul(1), ALL)["engine_key"]
     path = tmp_path / "next.onnx"
@@ -191,7 +212,7 @@ def test_the_command_uploads_the_model_watches_and_fetches(full: Api, tmp_path: 
         app, ["refit", base, str(path), "--url", full.server.url, "-o", str(tmp_path / "next.plan")]
     )
     assert run.exit_code == 0, run.output
-    assert (tmp_path / "next.plan").read_bytes().startswith(b'{"refit": "all"')
+    assert (tmp_path / "next.plan").read_bytes().startswith(b'{"libraries": [], "refit": "all"')
     (tmp_path / "other.onnx").write_bytes(matmul(3, names=("one", "deux")))
     command = ["refit", base, str(tmp_path / "other.onnx"), "--no-fetch", "--json", "--url", full.server.url]
     refused = CliRunner().invoke(app, command)

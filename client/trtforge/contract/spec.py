@@ -44,6 +44,9 @@ class FullOptions(BaseModel):
     tactic_dram_bytes: Annotated[int, Field(strict=True)] | None = None  # None: what the GPU model has
     tactic_shared_memory_bytes: Annotated[int, Field(strict=True)] | None = None  # None: what the GPU model has
     tactic_sources: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
+    plugins_to_serialize: Annotated[tuple[PluginName, ...], Field(max_length=32)] | None = (
+        None  # of `plugins`: in the plan
+    )
     profiling_verbosity: str | None = None  # what a plan says of its layers: "none", "layer_names_only", "detailed"
 
 
