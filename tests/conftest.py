@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from tests.nvml.script import Script, compiled
-from tests.worker.bindings import bindings
+from tests.worker.bindings import STANDIN, bindings
 
 TLS = False  # nothing here speaks it, and reading the certificates costs each client more than its requests
 START = 60.0  # seconds a server may take to become ready on a busy machine
@@ -213,6 +213,12 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def tensorrt_11(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment in which `import tensorrt` gives the real Python API of TensorRT 11.4."""
     return bindings("11", tmp_path_factory.mktemp("tensorrt-11"))
+
+
+@pytest.fixture(scope="session")
+def standin_11(tensorrt_11: dict[str, str]) -> dict[str, str]:
+    """The same, with a stand-in for what needs a GPU."""
+    return tensorrt_11 | {"PYTHONPATH": os.pathsep.join([str(STANDIN), tensorrt_11["PYTHONPATH"]])}
 
 
 @pytest.fixture

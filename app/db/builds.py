@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select, tuple_
 
 from app.db.events import advance
 from app.db.session import Tx, insert_or, note
@@ -75,9 +75,13 @@ def _read(row: Sequence[Any]) -> BuildRow:
 
 # ---- looking
 
+# What every submit asks is made once: to make a statement takes more than twice what running it does.
+_FIND = select(*_columns).where(builds.c.id == bindparam("build"))
+_LIVE = select(*_columns).where(builds.c.engine_key == bindparam("key"), _joinable)
+
 
 def find(tx: Tx, build_id: str) -> BuildRow | None:
-    row = tx.execute(select(*_columns).where(builds.c.id == build_id)).one_or_none()
+    row = tx.execute(_FIND, {"build": build_id}).one_or_none()
     return _read(row) if row else None
 
 
@@ -97,7 +101,7 @@ def keys_of(tx: Tx, build_ids: Sequence[str]) -> set[str]:
 
 def live(tx: Tx, engine_key: str) -> BuildRow | None:
     """Return the build a submit for this key would join."""
-    row = tx.execute(select(*_columns).where(builds.c.engine_key == engine_key, _joinable)).one_or_none()
+    row = tx.execute(_LIVE, {"key": engine_key}).one_or_none()
     return _read(row) if row else None
 
 
@@ -112,17 +116,6 @@ def last_outcomes(tx: Tx, engine_key: str, limit: int) -> list[BuildRow]:
     return [_read(r) for r in rows]
 
 
-def _before(other: BuildRow) -> ColumnElement[bool]:
-    """Queued builds that a worker takes before `other`: higher priority first, then older."""
-    return or_(
-        builds.c.priority > other.priority,
-        and_(
-            builds.c.priority == other.priority,
-            tuple_(builds.c.created_at, builds.c.id) < tuple_(other.created_at, other.id),
-        ),
-    )
-
-
 def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
     """Return the builds that requests fell back to when this one failed, oldest first."""
     if build.state != "failed":
@@ -131,14 +124,24 @@ def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
     return tuple(r.id for r in rows)
 
 
+_older = tuple_(builds.c.created_at, builds.c.id) < tuple_(
+    bindparam("at", type_=builds.c.created_at.type), bindparam("build")
+)
+_AHEAD = select(func.count()).where(
+    builds.c.state == "queued",
+    builds.c.target_id == bindparam("target"),
+    or_(
+        builds.c.priority > bindparam("of_priority"), and_(builds.c.priority == bindparam("of_priority"), _older)
+    ),  # as a worker takes them: higher priority first, then older
+)
+
+
 def queue_position(tx: Tx, build: BuildRow) -> int | None:
     """Return how many queued builds of the same target come first; None once it runs."""
     if build.state != "queued":
         return None
-    ahead = select(func.count()).where(
-        builds.c.state == "queued", builds.c.target_id == build.target_id, _before(build)
-    )
-    return tx.execute(ahead).scalar_one()
+    its = {"target": build.target_id, "of_priority": build.priority, "at": build.created_at, "build": build.id}
+    return tx.execute(_AHEAD, its).scalar_one()
 
 
 def queue(tx: Tx, target_id: str, limit: int) -> list[BuildRow]:
@@ -152,10 +155,12 @@ def queue(tx: Tx, target_id: str, limit: int) -> list[BuildRow]:
     return [_read(r) for r in rows]
 
 
+_QUEUED = select(func.count()).where(builds.c.state == "queued", builds.c.stop.is_(None))
+
+
 def queued(tx: Tx) -> int:
     """Count the builds that wait for a worker, of every target."""
-    query = select(func.count()).where(builds.c.state == "queued", builds.c.stop.is_(None))
-    return tx.execute(query).scalar_one()
+    return tx.execute(_QUEUED).scalar_one()
 
 
 def running(tx: Tx) -> list[BuildRow]:

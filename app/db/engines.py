@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Text, cast, delete, exists, func, select, tuple_, update
+from sqlalchemy import Row, Text, bindparam, cast, delete, exists, func, select, tuple_, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import engines
@@ -80,8 +80,11 @@ def _read(row: Row[*tuple[Any, ...]]) -> EngineSummary:
     )
 
 
+_FIND = select(*_summary).where(engines.c.engine_key == bindparam("key"))  # made once, as every submit asks it
+
+
 def find(tx: Tx, engine_key: str) -> EngineSummary | None:
-    row = tx.execute(select(*_summary).where(engines.c.engine_key == engine_key)).one_or_none()
+    row = tx.execute(_FIND, {"key": engine_key}).one_or_none()
     return _read(row) if row else None
 
 

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from app.db.session import Tx, insert_or
 from app.db.tables import models
 from trtforge.contract.models import Inspection, Model, ModelFile
 
+_FIND = select(models).where(models.c.digest == bindparam("model"))  # made once, as every submit asks it
+
 
 def find(tx: Tx, digest: str) -> Model | None:
-    row = tx.execute(select(models).where(models.c.digest == digest)).one_or_none()
+    row = tx.execute(_FIND, {"model": digest}).one_or_none()
     if row is None:
         return None
     return Model(

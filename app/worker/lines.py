@@ -4,15 +4,24 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from app.worker.messages import BuildRequest, InspectRequest, Message, PreflightRequest, ProbeRequest, WatchRequest
+from app.worker.messages import (
+    BuildRequest,
+    InspectRequest,
+    Message,
+    PreflightRequest,
+    ProbeRequest,
+    RefitRequest,
+    WatchRequest,
+)
 
-Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest | WatchRequest
+Request = BuildRequest | RefitRequest | InspectRequest | PreflightRequest | ProbeRequest | WatchRequest
 
 MAX_LINE = 1 << 20  # bytes of one message; the reader gives a child up that says more at once
 STOP = b'{"command":"stop"}\n'
 
 _KINDS: dict[str, type[Request]] = {
     "build": BuildRequest,
+    "refit": RefitRequest,
     "inspect": InspectRequest,
     "preflight": PreflightRequest,
     "probe": ProbeRequest,

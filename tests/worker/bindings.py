@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.worker.models import packaged
 
+STANDIN = Path(__file__).with_name("standin")  # to be found before them
 _LOCKS = Path(__file__).parents[1]
 _PLUGINS = "_Bool initLibNvInferPlugins(void* logger, const char* space) { return 1; }\n"
 _PACKAGE = "from tensorrt_bindings import *\nfrom tensorrt_bindings import __version__\n"  # as NVIDIA's own does
