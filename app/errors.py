@@ -41,6 +41,10 @@ class Busy(Exception):
     """The database stayed locked for longer than a request may wait."""
 
 
+class DatabaseFull(Busy):
+    """The disk of the database has no room left; nothing of the transaction was kept."""
+
+
 class StoreFull(Exception):
     """The store, or this process's share of it, has no room left; nothing half-written was kept."""
 

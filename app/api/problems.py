@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.errors import Busy, Refused, StoreFull, StoreUnusable, trouble
+from app.errors import Busy, DatabaseFull, Refused, StoreFull, StoreUnusable, trouble
 from trtforge.contract.problem import Trouble
 
 MEDIA_TYPE = "application/problem+json"
@@ -48,6 +48,8 @@ def problem(refused: Refused, instance: str) -> Response:
 def refused_by(error: Refused | Busy | StoreFull | StoreUnusable) -> Refused:
     """Return the refusal that an exception of ours comes to."""
     match error:
+        case DatabaseFull():
+            return Refused("store_full", "The disk of the database is full.")
         case Busy():
             return Refused("unavailable", "The database is busy.", retry_after=1)
         case StoreFull():

@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import os
 import re
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -15,11 +18,13 @@ from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalErr
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.errors import Busy, NotReady, Refused
+from app.errors import Busy, DatabaseFull, NotReady, Refused
 
 BUSY_TIMEOUT = 5.0  # seconds to wait for a lock or a connection before a request is answered 503
 CONNECTIONS = {"pool_size": 8, "max_overflow": 8, "pool_timeout": BUSY_TIMEOUT}
 IDLE_LIMIT = 10  # seconds until Postgres rolls back a transaction whose process fell silent: it may hold rows of others
+
+DISK_FULL = "53100"  # SQLSTATE of Postgres
 
 NOTED = "noted"  # key of a transaction's changes to tell of
 
@@ -63,13 +68,16 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
-        """A consistent view. Raises `Busy` when the database cannot be reached in time."""
-        with _translated(), self._pool.connect() as tx, tx.begin():
+        """A consistent view. Raises `Busy` when the database cannot be reached in time, `DatabaseFull` as below."""
+        with self._translated(), self._pool.connect() as tx, tx.begin():
             yield tx
 
     @contextmanager
     def write(self) -> Iterator[Tx]:
-        """A transaction that commits at the end or not at all; what it noted is told after that. Raises `Busy`."""
+        """A transaction that commits at the end or not at all; what it noted is told after that.
+
+        Raises `Busy`, and `DatabaseFull` where that is for want of room on its disk.
+        """
         with self._begun() as tx:
             noted: list[object] = []
             tx.info[NOTED] = noted
@@ -79,7 +87,7 @@ class Database:
 
     @contextmanager
     def _begun(self) -> Iterator[Tx]:
-        with _translated():
+        with self._translated():
             if not self.is_sqlite:
                 with self._pool.begin() as tx:
                     yield tx
@@ -91,6 +99,32 @@ class Database:
                     yield tx
             finally:
                 self._writer.release()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:  # Postgres keeps no NUL in a text
+            raise Refused("invalid_request", "A text holds a character that cannot be kept.") from error
+        except (OperationalError, InterfaceError) as error:  # locked, unreachable, full: nothing was written
+            raise (DatabaseFull if self._is_full(error) else Busy)(str(error.orig)) from error
+        except NoConnection as error:
+            raise Busy("every connection is in use") from error
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            raise Busy(str(error.orig)) from error
+
+    def _is_full(self, error: DBAPIError) -> bool:
+        """Whether only room is missing. SQLite names no reason where it cannot grow its index or flush: the disk does."""
+        if not self.is_sqlite:
+            return getattr(error.orig, "sqlstate", None) == DISK_FULL
+        code = getattr(error.orig, "sqlite_errorcode", 0)
+        if code & 0xFF != sqlite3.SQLITE_IOERR:
+            return bool(code == sqlite3.SQLITE_FULL)
+        with suppress(OSError):
+            return not os.statvfs(Path(self._pool.url.database or "").parent).f_bavail
+        return False
 
     def claim_server(self) -> None:
         """Be the only server on this SQLite file for the life of the process. Raises `NotReady` when another one is."""
@@ -121,22 +155,6 @@ class Database:
         self._pool.dispose()
         if self._server_lock:
             self._server_lock.release()
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except DataError as error:  # Postgres keeps no NUL in a text
-        raise Refused("invalid_request", "A text holds a character that cannot be kept.") from error
-    except (OperationalError, InterfaceError) as error:  # locked, unreachable, full: nothing was written
-        raise Busy(str(error.orig)) from error
-    except NoConnection as error:
-        raise Busy("every connection is in use") from error
-    except DBAPIError as error:
-        if not error.connection_invalidated:
-            raise
-        raise Busy(str(error.orig)) from error
 
 
 def _to_json(value: Any) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from app.db import builds
 from app.db.session import BUSY_TIMEOUT, Database
-from app.errors import Busy, Refused
+from app.errors import Busy, DatabaseFull, Refused
 from tests.scene import Scene, at_once, fine
 
 
@@ -95,6 +95,25 @@ def test_a_database_that_cannot_be_opened_is_busy(tmp_path: Path) -> None:
         with pytest.raises(Busy):
             database.ping()
         database.close()
+
+
+def test_a_database_that_may_not_grow_is_full_and_not_only_busy(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'small.db'}")
+    with database.write() as tx:
+        tx.execute(text("create table rows (content text)"))
+    with pytest.raises(DatabaseFull, match="full"), database.write() as tx:  # noqa: PT012
+        tx.execute(text("pragma max_page_count = 20"))
+        tx.execute(text("insert into rows values (:content)"), {"content": "x" * (1 << 20)})
+    with database.read() as tx:
+        assert tx.execute(text("select count(*) from rows")).scalar_one() == 0
+    database.close()
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+def test_a_postgres_that_says_its_disk_is_full_is_full(scene: Scene) -> None:
+    says = "do $$ begin raise exception using errcode = 'disk_full'; end $$"
+    with pytest.raises(DatabaseFull), scene.parts.database.write() as tx:
+        tx.execute(text(says))
 
 
 HOSTILE = "a\x00b \\u0000 \\\x00"

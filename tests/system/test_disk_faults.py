@@ -9,6 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.db.session import Database
+from app.errors import DatabaseFull
 from tests.conftest import Server, light
 from tests.system.api import Api, digest_of, staged
 from tests.system.models import relus
@@ -81,7 +83,7 @@ def test_a_full_store_refuses_uploads_and_fails_builds_and_both_work_once_there_
     assert_sound(server)
 
 
-def test_a_database_on_a_full_disk_answers_503_and_goes_on_afterwards(
+def test_a_database_on_a_full_disk_is_told_as_full_and_goes_on_afterwards(
     small: Path, tmp_path: Path, make_server: Callable[..., Server]
 ) -> None:
     server = make_server("elsewhere", slots="1", database_url=f"sqlite:///{small}/trtforge.db")
@@ -91,13 +93,26 @@ def test_a_database_on_a_full_disk_answers_503_and_goes_on_afterwards(
         answer = next(
             a for a in (named(api, number, digest) for number in range(2000)) if a.status_code not in (200, 201)
         )
-        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable"), answer.text
-        assert answer.headers["retry-after"]
+        assert (answer.status_code, answer.json()["code"]) == (507, "store_full"), answer.text
+        assert "database" in answer.json()["detail"]
+        assert answer.json()["remedy"]
         assert api.http.get("/livez").status_code == 200
     assert api.ended(api.submit(digest)["build"]["id"])["state"] == "succeeded"
     assert named(api, 0, digest).status_code in (200, 201)
     assert_sound(server)
     assert "Traceback" not in server.log.read_text()
+
+
+def test_a_database_that_finds_no_room_for_its_index_is_full(small: Path) -> None:
+    """SQLite says "disk I/O error" then, and no reason."""
+    database = Database(f"sqlite:///{small}/trtforge.db")
+    with database.write() as tx:
+        tx.exec_driver_sql("create table rows (content text)")
+    database.close()
+    with filled(small, 0), pytest.raises(DatabaseFull):
+        database.ping()
+    database.ping()
+    database.close()
 
 
 def named(api: Api, number: int, digest: str) -> httpx.Response:

@@ -184,6 +184,23 @@ def test_a_driver_in_trouble_is_said_and_asked_again(make_server: Make, nvml: Sc
     assert api.ended(waits)["state"] == "succeeded"
 
 
+def test_without_a_token_readiness_names_no_gpu(make_server: Make, nvml: Script):
+    nvml.say(nv.gpu())
+    server = make_server(**ON_GPU, admin_token=(token := "a-token-of-some-length"))
+    url, headers = f"{server.url}/readyz?verbose", {"Authorization": f"Bearer {token}"}
+    assert httpx.get(url, headers=headers, verify=TLS).json()["machine"]["devices"] == {nv.H200: "ok"}
+    for other in ({}, {"Authorization": f"Bearer {token}x"}, {"Authorization": f"Bearer trtf_{'0' * 40}"}):
+        answer = httpx.get(url, headers=other, verify=TLS)
+        assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": {}})
+
+    nvml.say(nv.gpu(), nv.fail(nv.H200, nv.GPU_IS_LOST))
+    eventually(lambda: not ready(server)["ready"], 30)
+    assert nv.H200 in httpx.get(url, headers=headers, verify=TLS).json()["reasons"]["worker"]
+    answer = httpx.get(url, verify=TLS)
+    nameless = {"ready": False, "reasons": {"worker": "the builder takes no builds now"}}
+    assert (answer.status_code, answer.json()) == (503, nameless)
+
+
 def test_a_gpu_that_vanishes_during_a_build_is_recorded(make_server: Make, nvml: Script):
     nvml.say(nv.gpu())
     server = make_server(**ON_GPU)
