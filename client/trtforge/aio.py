@@ -49,6 +49,19 @@ PLAIN = frozenset(
     ]
 )
 ADMIN_STREAMS = frozenset({"tokens"})
+ARTIFACTS = frozenset(
+    [
+        "signature",
+        "signing_keys",
+        "prove",
+        "fetch",
+        "export",
+        "export_to",
+        "triton",
+        "rebuild",
+        "import_archive",
+    ]
+)
 ADMIN_PLAIN = frozenset({"create_token", "revoke_token", "gc", "verify"})
 _END = object()
 
@@ -68,7 +81,8 @@ class AsyncClient:
         self._client = Client(url, token, timeout_s, patience_s, public_key)
         self._threads = ThreadPoolExecutor(most, "trtforge")
         self.url = self._client.url
-        self.admin = _AsyncAdmin(self)
+        self.admin = _Part(self, self._client.admin, ADMIN_PLAIN, ADMIN_STREAMS)
+        self.artifacts = _Part(self, self._client.artifacts, ARTIFACTS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,15 +141,17 @@ class AsyncClient:
         return stream
 
 
-class _AsyncAdmin:
-    """`client.admin` beside the loop: names, arguments and errors are those of `Admin`."""
+class _Part:
+    """`client.admin` or `client.artifacts` beside the loop: names, arguments and errors are those of `Client`."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(
+        self, client: AsyncClient, part: object, plain: frozenset[str], streams: frozenset[str] = frozenset()
+    ) -> None:
+        self._client, self._part, self._plain, self._streams = client, part, plain, streams
 
     def __getattr__(self, name: str) -> Any:
-        if name in ADMIN_PLAIN:
-            return self._client._plain(getattr(self._client._client.admin, name))
-        if name in ADMIN_STREAMS:
-            return self._client._stream(getattr(self._client._client.admin, name))
+        if name in self._plain:
+            return self._client._plain(getattr(self._part, name))
+        if name in self._streams:
+            return self._client._stream(getattr(self._part, name))
         raise AttributeError(name)

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from tests.client.wire import manifest
 from tests.conftest import Server, light
 from trtforge.admin import Admin
-from trtforge.aio import ADMIN_PLAIN, ADMIN_STREAMS, PLAIN, STREAMS, AsyncClient
+from trtforge.aio import ADMIN_PLAIN, ADMIN_STREAMS, ARTIFACTS, PLAIN, STREAMS, AsyncClient
+from trtforge.artifacts import Artifacts
 from trtforge.cache import Cache, wish_of
 from trtforge.cli.main import app
 from trtforge.client import Client
@@ -22,7 +23,7 @@ from trtforge.contract.engines import Manifest
 from trtforge.contract.spec import BuildSpec
 from trtforge.contract.target import TargetSelector
 from trtforge.ensure import ensure_engine, ensure_engine_async
-from trtforge.errors import NoEngine, ServiceUnreachable
+from trtforge.errors import NoEngine, ServiceError, ServiceUnreachable
 from trtforge.fingerprint import Gpu, fingerprint
 
 ENSURE = "import sys; from trtforge.ensure import ensure_engine; print(ensure_engine(sys.argv[1], url=sys.argv[2]))"
@@ -73,10 +74,25 @@ def test_the_command_for_an_init_container_and_the_async_ways(make_server: Calla
             asked = await client.submit(Submit(model=model.digest, spec=BuildSpec(optimization_level=1)))
             types = [event.type async for event in client.events(asked.build.id)]
             assert (await client.request(asked.request_id)).state == "served"
-            assert len([engine async for engine in client.engines()]) == 3
+            engines = [engine async for engine in client.engines()]
+            assert len(engines) == 3
+            await _artifacts(client, engines[0].engine_key, tmp_path / "carried")
             return types
 
     assert asyncio.run(follow())[-1] == "succeeded"
+
+
+async def _artifacts(client: AsyncClient, key: str, folder: Path) -> None:
+    """The same parts and errors as of `Client`, beside the loop."""
+    proven = await client.artifacts.prove(key)
+    assert proven.manifest.engine_key == key
+    (laid,) = await client.artifacts.export_to([key], folder)
+    assert (laid / "plan").stat().st_size == proven.manifest.plan.size
+    with pytest.raises(ServiceError) as refused:
+        await client.artifacts.signature(key)
+    assert refused.value.code == "unsigned"
+    with pytest.raises(AttributeError):
+        _ = client.artifacts.tokens
 
 
 def test_a_build_that_fails_says_why(make_server: Callable[..., Server], tmp_path: Path):
@@ -104,7 +120,7 @@ def kept(cache: Cache, number: int) -> str:
 
 
 def test_the_least_recently_used_goes_first_and_what_is_locked_stays(tmp_path: Path):
-    cache = Cache(tmp_path, most_bytes=8000)  # a plan and its manifest: about 2,000
+    cache = Cache(tmp_path, most_bytes=10_000)  # a plan and its manifest: 2,700
     wishes = [kept(cache, number) for number in range(1, 4)]
     assert all(cache.find(wish) for wish in wishes)
     for number, wish in enumerate([wishes[1], wishes[2], wishes[0]]):
@@ -154,6 +170,7 @@ def test_a_machine_says_what_it_is():
 
 def test_the_async_client_has_every_method_of_the_other():
     assert methods_of(Client) - {"close"} == PLAIN | STREAMS
+    assert methods_of(Artifacts) == ARTIFACTS
     assert methods_of(Admin) == ADMIN_PLAIN | ADMIN_STREAMS
 
 

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from trtforge.cli.wish import extras, spec_of
+from trtforge.cli.wish import extras, plugins_of, spec_of
 
 
 def test_words_become_fields():
@@ -13,6 +13,14 @@ def test_words_become_fields():
     assert spec.tactic_sources == ("cudnn", "cublas")
     assert spec.model_fields_set == {"optimization_level", "refit", "sparsity", "tactic_dram_bytes", "tactic_sources"}
     assert extras(None) == {}
+
+
+def test_plugins_are_named_one_by_one():
+    spec = spec_of((), None, None, None, ["plugins_to_serialize=one"], ["one", "two"])
+    assert (spec.plugins, spec.plugins_to_serialize) == (("one", "two"), ("one",))
+    assert plugins_of(None) == plugins_of([]) == {}
+    with pytest.raises(typer.BadParameter, match="evil"):
+        plugins_of(["/lib/evil.so"])
 
 
 @pytest.mark.parametrize("word", ["refit", "profiles=1", "sparsity=2", "tactic_dram_bytes=much"])

@@ -1,6 +1,7 @@
 """Plugin libraries of the operator's list: compiled here, loaded by the real builder in its sandbox, hashed into the key."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -13,10 +14,12 @@ import onnx
 import pytest
 import yaml
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 from app.builds.plugins import Plugins, PluginUnusable
 from app.errors import NotReady
 from tests.conftest import Server, light
+from trtforge.cli.main import app
 from trtforge.client import Client
 from trtforge.contract.builds import Failure, Request, Submit
 from trtforge.contract.models import PreflightAsk
@@ -103,6 +106,18 @@ def test_a_library_is_loaded_hashed_into_the_key_and_told_in_the_manifest(client
     assert client.manifest(plain.served.engine_key).plugins == ()
     told = client.diff(plain.served.engine_key, with_plugin.served.engine_key).model_dump_json()
     assert digest in told
+
+
+def test_commands_name_them(client: Client, tmp_path: Path):
+    model = str(light("squeezenet"))
+    words = ["build", model, "--plugin", "sound", "--detach", "--json", "--url", client.url]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    request = client.wait(json.loads(told.stdout.splitlines()[-1])["request_id"])
+    assert request.served
+    assert client.manifest(request.served.engine_key).spec.requested.plugins == ("sound",)
+    found = CliRunner().invoke(app, ["resolve", model, "--plugin", "sound", "--url", client.url])
+    assert (found.exit_code, request.served.engine_key in found.stdout) == (0, True), found.output
 
 
 def test_an_operator_without_a_creator_is_named_and_one_with_is_found(client: Client, tmp_path: Path):

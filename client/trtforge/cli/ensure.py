@@ -22,6 +22,7 @@ from trtforge.cli.wish import (
     Low,
     Machine,
     ModelOrDigest,
+    PluginNames,
     Precision,
     ProfileJson,
     Workspace,
@@ -48,6 +49,7 @@ def ensure(
     workspace: Workspace = None,
     precision: Precision = None,
     option: Extra = None,
+    plugin: PluginNames = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near an engine must be to this machine.")] = "exact",
     output: Annotated[
@@ -67,7 +69,9 @@ def ensure(
     Prints where the plan lies. What is in the cache is found with the service down too.
     """
     asked = model if model.startswith("sha256:") else existing(model)
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
+    spec = spec_of(
+        profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option, plugin
+    )
     machine = fingerprint().model_copy(update=target_of(target).model_dump(exclude_none=True))
     out = Console(stderr=True, highlight=False, markup=False, emoji=False)  # stdout has the path and nothing else
     try:

@@ -15,6 +15,7 @@ from trtforge.cli.wish import (
     Low,
     Machine,
     ModelOrDigest,
+    PluginNames,
     Precision,
     ProfileJson,
     Workspace,
@@ -41,6 +42,7 @@ def resolve(
     workspace: Workspace = None,
     precision: Precision = None,
     option: Extra = None,
+    plugin: PluginNames = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near is near enough.")] = "exact",
     any_spec: Annotated[bool, typer.Option("--any-spec", help="Any engine of the model will do.")] = False,
@@ -49,7 +51,9 @@ def resolve(
     token: Token = None,
 ) -> None:
     """Find the engine a machine can take. Without one the near misses are told, and why each was refused."""
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
+    spec = spec_of(
+        profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option, plugin
+    )
     digest = model if model.startswith("sha256:") else digest_of(existing(model))
     with session(url, token) as client:
         if spec.profiles:

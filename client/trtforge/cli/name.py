@@ -15,6 +15,7 @@ from trtforge.cli.wish import (
     Low,
     Machine,
     ModelOrDigest,
+    PluginNames,
     Precision,
     ProfileJson,
     Workspace,
@@ -46,6 +47,7 @@ def set_name(
     workspace: Workspace = None,
     precision: Precision = None,
     option: Extra = None,
+    plugin: PluginNames = None,
     target: Machine = None,
     policy: Annotated[Policy, typer.Option(help="How near an engine must be to a machine that asks.")] = "exact",
     as_json: Json = False,
@@ -53,7 +55,9 @@ def set_name(
     token: Token = None,
 ) -> None:
     """Let NAME stand for a model and how it is built, for everyone from then on; uploads the model if need be."""
-    spec = spec_of(profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option)
+    spec = spec_of(
+        profiles_of(low, best, high, fixed, profile), optimization_level, workspace, precision, option, plugin
+    )
     with session(url, token) as client:
         known = client.model(model) if model.startswith("sha256:") else client.upload(existing(model))
         want = Want(model=known.digest, spec=fitted(spec, known), target=target_of(target), policy=policy)

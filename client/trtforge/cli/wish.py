@@ -28,6 +28,9 @@ Extra = Annotated[
     Shapes | None,
     typer.Option("--option", help="Of the full builder, as field=value: refit=identical, sparsity=true. Repeatable."),
 ]
+PluginNames = Annotated[
+    Shapes | None, typer.Option("--plugin", help="Library on the operator's list that the model needs. Repeatable.")
+]
 Machine = Annotated[
     Shapes | None,
     typer.Option("--target", help="What is known of the machine, as field=value: driver=580.12. Repeatable."),
@@ -62,9 +65,21 @@ def spec_of(
     workspace: str | None,
     precision: str | None,
     extra: Shapes | None = None,
+    plugin: Shapes | None = None,
 ) -> BuildSpec:
     fields = {"profiles": profiles or None, "optimization_level": level, "precision": precision}
-    return BuildSpec(**given({**fields, "workspace_bytes": size_of(workspace)}), **extras(extra))
+    return BuildSpec(**given({**fields, "workspace_bytes": size_of(workspace)}), **extras(extra), **plugins_of(plugin))
+
+
+def plugins_of(names: Shapes | None) -> dict[str, Any]:
+    """Return the field that names plugin libraries; none where none is named."""
+    if not names:
+        return {}
+    try:
+        return {"plugins": BuildSpec(plugins=tuple(names)).plugins}
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise typer.BadParameter(f"{first['input']!r}: {first['msg']}", param_hint="--plugin") from None
 
 
 def extras(words: Shapes | None) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def extras(words: Shapes | None) -> dict[str, Any]:
 
 
 def _extra(name: str, value: str) -> Any:
-    if name == "tactic_sources":
+    if name in ("tactic_sources", "plugins_to_serialize"):
         return tuple(filter(None, value.split(",")))
     if name.endswith("_bytes"):
         try:
