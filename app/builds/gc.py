@@ -57,11 +57,11 @@ def _collect(parts: Parts, dry_run: bool) -> Collection:
 
 
 def _removed(step: Step) -> tuple[Removal, ...]:
-    if not step.remove():
-        return ()
-    for item in step.items:
+    went = step.remove()
+    items = step.items if went is True else tuple(item for item in step.items if went and item.id in went)
+    for item in items:
         log.info("removed", kind=item.kind, id=item.id, bytes=item.bytes, why=item.why)
-    return step.items
+    return items
 
 
 class Collector:

@@ -4,13 +4,14 @@ Nothing that is pinned, named, asked for by a live build, being sent, or made or
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
-from app.builds.model_removal import remove_file, remove_model, unused_files
+from app.builds.model_removal import remove_files, remove_models, unused_files
 from app.builds.parts import Parts
 from app.builds.protected import protected
 from app.builds.removal import remove_bytes, remove_unused
@@ -27,13 +28,21 @@ SETTLED = timedelta(hours=1)  # a model whose client is about to submit, a plan 
 HEADROOM = 0.1  # of the quota is made free, so that not every upload has to wait for a run
 KEPT_KEYS = timedelta(hours=24)
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Step:
-    """Things that go together. `remove` does it and says whether they went."""
+    """Things that go together. `remove` does it and says whether they went, or the ids of those that did."""
 
     items: tuple[Removal, ...]
-    remove: Callable[[], bool]
+    remove: Callable[[], bool | set[str]]
+
+
+def batches(found: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(found)
+    while some := list(islice(rest, AT_ONCE)):
+        yield some
 
 
 class Look:
@@ -168,6 +177,7 @@ def _models(look: Look) -> Iterator[Step]:
         named = {want.model for want in retention.wants(tx)}
         found = [one for one in retention.unused_models(tx, look.now - SETTLED, look.left) if one.digest not in named]
         holders = Counter(retention.files_in_use(tx)) if found else Counter[str]()
+    going: list[tuple[ModelUse, Removal]] = []
     for one in found:
         why = None
         if aged is not None and one.used_at < look.before(aged):
@@ -176,8 +186,9 @@ def _models(look: Look) -> Iterator[Step]:
         if why:
             freed = _freed(one, holders)
             look.excess -= freed
-            item = Removal(kind="model", id=one.digest, bytes=freed, why=why)
-            yield Step((item,), partial(remove_model, look.parts, one))
+            going.append((one, Removal(kind="model", id=one.digest, bytes=freed, why=why)))
+    for some in batches(going):
+        yield Step(tuple(item for _, item in some), partial(remove_models, look.parts, [one for one, _ in some]))
 
 
 def _freed(model: ModelUse, holders: Counter[str]) -> int:
@@ -186,10 +197,11 @@ def _freed(model: ModelUse, holders: Counter[str]) -> int:
 
 
 def _files(look: Look) -> Iterator[Step]:
-    for one in unused_files(look.parts, look.before(look.parts.settings.file_max_age_s).timestamp()):
-        look.excess -= one.size
-        item = Removal(kind="file", id=one.digest, bytes=one.size, why="no model has it (TRTFORGE_FILE_MAX_AGE_S)")
-        yield Step((item,), partial(remove_file, look.parts, one.digest))
+    why = "no model has it (TRTFORGE_FILE_MAX_AGE_S)"
+    for some in batches(unused_files(look.parts, look.before(look.parts.settings.file_max_age_s).timestamp())):
+        look.excess -= sum(one.size for one in some)
+        items = tuple(Removal(kind="file", id=one.digest, bytes=one.size, why=why) for one in some)
+        yield Step(items, partial(remove_files, look.parts, [one.digest for one in some]))
 
 
 # ---- what is left of builds and requests
