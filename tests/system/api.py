@@ -13,6 +13,7 @@ import psutil
 from tests.conftest import TLS, Server
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
+WITH_US = {"Prefer": "wait=1"}
 PROBLEM = "application/problem+json"
 
 Json = dict[str, Any]
@@ -49,13 +50,13 @@ class Api:
         build_id: str = submitted["build"]["id"]
         return build_id
 
-    def get(self, path: str, **params: Any) -> Any:
-        answer = self.http.get(path, params=params)
+    def get(self, path: str, headers: dict[str, str] | None = None, **params: Any) -> Any:
+        answer = self.http.get(path, params=params, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def build(self, build_id: str) -> Json:
-        build: Json = self.get(f"/v1/builds/{build_id}")
+    def build(self, build_id: str, headers: dict[str, str] | None = None) -> Json:
+        build: Json = self.get(f"/v1/builds/{build_id}", headers)
         return build
 
     def until(self, build_id: str, holds: Callable[[Json], object], seconds: float = 60) -> Json:
@@ -68,7 +69,11 @@ class Api:
         return build
 
     def ended(self, build_id: str, seconds: float = 60) -> Json:
-        return self.until(build_id, lambda b: b["state"] in ENDED, seconds)
+        """Return the build once it is over; the service waits with us, so that asking costs nothing meanwhile."""
+        end = time.monotonic() + seconds
+        while (build := self.build(build_id, WITH_US))["state"] not in ENDED:
+            assert time.monotonic() < end, build
+        return build
 
     def building(self, build_id: str) -> Json:
         """Return the build once its child is inside the builder."""
@@ -107,7 +112,20 @@ def child_of(server: Server) -> psutil.Process:
 
 
 def gone(processes: list[psutil.Process], seconds: float = 5) -> bool:
-    return not psutil.wait_procs(processes, timeout=seconds)[1]
+    """Whether they end in time. Who reaps orphans may be slow: a zombie has ended."""
+    end = time.monotonic() + seconds
+    while alive := [p for p in processes if _works(p)]:
+        if time.monotonic() > end:
+            return False
+        psutil.wait_procs(alive, timeout=0.05)
+    return True
+
+
+def _works(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def staged(data: Path) -> list[str]:
