@@ -105,15 +105,17 @@ def live(tx: Tx, engine_key: str) -> BuildRow | None:
     return _read(row) if row else None
 
 
+_OUTCOMES = (
+    select(*_columns)
+    .where(builds.c.engine_key == bindparam("key"), builds.c.state.in_(("succeeded", "failed")))
+    .order_by(builds.c.created_at.desc(), builds.c.id.desc())
+    .limit(bindparam("most"))
+)
+
+
 def last_outcomes(tx: Tx, engine_key: str, limit: int) -> list[BuildRow]:
     """Return the newest ended builds of a key, cancelled ones left out: they say nothing about the key."""
-    rows = tx.execute(
-        select(*_columns)
-        .where(builds.c.engine_key == engine_key, builds.c.state.in_(("succeeded", "failed")))
-        .order_by(builds.c.created_at.desc(), builds.c.id.desc())
-        .limit(limit)
-    )
-    return [_read(r) for r in rows]
+    return [_read(r) for r in tx.execute(_OUTCOMES, {"key": engine_key, "most": limit})]
 
 
 def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
