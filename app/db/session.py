@@ -37,7 +37,11 @@ def note(tx: Tx, change: object) -> None:
 
 def insert_or(tx: Tx, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that can say what to do on a conflict, in the dialect of `tx`."""
-    return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)
+    return insert_for(tx.dialect.name, table)
+
+
+def insert_for(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 def in_turn(tx: Tx, what: str) -> None:
