@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Executable, Select, and_, bindparam, case, func, or_, select, tuple_
 
 from app.db.events import advance
-from app.db.session import Tx, insert_or, note
+from app.db.session import Tx, insert_for, note
 from app.db.tables import build_labels, builds
 from app.domain.key import rebuild_key
 from app.domain.states import LIVE, allowed
@@ -105,15 +106,17 @@ def live(tx: Tx, engine_key: str) -> BuildRow | None:
     return _read(row) if row else None
 
 
+_OUTCOMES = (
+    select(*_columns)
+    .where(builds.c.engine_key == bindparam("key"), builds.c.state.in_(("succeeded", "failed")))
+    .order_by(builds.c.created_at.desc(), builds.c.id.desc())
+    .limit(bindparam("most"))
+)
+
+
 def last_outcomes(tx: Tx, engine_key: str, limit: int) -> list[BuildRow]:
     """Return the newest ended builds of a key, cancelled ones left out: they say nothing about the key."""
-    rows = tx.execute(
-        select(*_columns)
-        .where(builds.c.engine_key == engine_key, builds.c.state.in_(("succeeded", "failed")))
-        .order_by(builds.c.created_at.desc(), builds.c.id.desc())
-        .limit(limit)
-    )
-    return [_read(r) for r in rows]
+    return [_read(r) for r in tx.execute(_OUTCOMES, {"key": engine_key, "most": limit})]
 
 
 def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
@@ -209,10 +212,14 @@ def stops_asked(tx: Tx, worker: str) -> set[str]:
 # ---- changing
 
 
+@cache
+def _creating(dialect: str) -> Executable:
+    return insert_for(dialect, builds).on_conflict_do_nothing().returning(builds.c.id)
+
+
 def create(tx: Tx, build: BuildRow, at: datetime) -> bool:
     """Queue a new build with its first event; False when another live build of the key came first."""
-    values = {f.name: getattr(build, f.name) for f in fields(BuildRow)}
-    made = tx.execute(insert_or(tx, builds).values(**values).on_conflict_do_nothing().returning(builds.c.id))
+    made = tx.execute(_creating(tx.dialect.name), {f.name: getattr(build, f.name) for f in fields(BuildRow)})
     if made.one_or_none() is None:
         return False
     if build.labels:

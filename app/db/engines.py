@@ -119,19 +119,26 @@ class Described:
     plan: PlanRef
 
 
-def described(tx: Tx, model: str, limit: int) -> list[Described]:
-    """Return the newest engines of a model, newest first; equal targets are one object, and so are equal specs.
-
-    A model has many engines and few different targets and specs: each is read from JSON once.
-    """
-    query = select(
+_DESCRIBED = (
+    select(
         engines.c.engine_key,
         cast(engines.c.target, Text),
         cast(engines.c.spec, Text),
         engines.c.plan_digest,
         engines.c.plan_size,
-    ).where(engines.c.model == model)
-    rows = tx.execute(query.order_by(engines.c.created_at.desc(), engines.c.engine_key.desc()).limit(limit))
+    )
+    .where(engines.c.model == bindparam("model"))
+    .order_by(engines.c.created_at.desc(), engines.c.engine_key.desc())
+    .limit(bindparam("most"))
+)
+
+
+def described(tx: Tx, model: str, limit: int) -> list[Described]:
+    """Return the newest engines of a model, newest first; equal targets are one object, and so are equal specs.
+
+    A model has many engines and few different targets and specs: each is read from JSON once.
+    """
+    rows = tx.execute(_DESCRIBED, {"model": model, "most": limit})
     read = cache(json.loads)
     return [Described(k, read(t), read(s), PlanRef(digest=digest, size=size)) for k, t, s, digest, size in rows]
 

@@ -26,10 +26,12 @@ def find(tx: Tx, digest: str) -> Model | None:
     )
 
 
+_HOLD = select(models.c.size).where(models.c.digest == bindparam("model")).with_for_update(read=True, key_share=True)
+
+
 def hold(tx: Tx, digest: str) -> int | None:
     """Keep a model from being removed until this transaction ends; return its bytes, None: it is not there."""
-    query = select(models.c.size).where(models.c.digest == digest).with_for_update(read=True, key_share=True)
-    return tx.execute(query).scalar_one_or_none()
+    return tx.execute(_HOLD, {"model": digest}).scalar_one_or_none()
 
 
 def total_bytes(tx: Tx) -> int:
