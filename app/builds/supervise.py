@@ -18,6 +18,7 @@ from app.builds.ending import failure
 from app.builds.history import history_of
 from app.builds.layout import lay_out
 from app.builds.live import LiveBuild
+from app.builds.loading import Unloaded, load
 from app.builds.native_log import NativeLog
 from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
@@ -34,7 +35,7 @@ from app.worker.devices import Device, processors
 from app.worker.messages import BuildRequest, Built
 from app.worker.process import Exit
 from trtforge.contract.builds import Failure
-from trtforge.contract.engines import Manifest, PlanRef
+from trtforge.contract.engines import LoadedEngine, Manifest, PlanRef
 
 LOOK_AGAIN = 1.0  # seconds between looks at the queue when nothing wakes the slot
 STOPS_EVERY = 0.5  # seconds between looks for stops that another process recorded
@@ -183,7 +184,7 @@ class Supervisor:
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
-            await self._end(row, attempt, conclusion, await attempt.run(request), folder)
+            await self._end(row, attempt, conclusion, await attempt.run(request), folder, request)
         finally:
             self._attempts.pop(row.id, None)
             if attempt.leftover:
@@ -234,13 +235,24 @@ class Supervisor:
             return folder, words, history_of(tx, row), request
 
     async def _end(
-        self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, outcome: Outcome, folder: Path
+        self,
+        row: BuildRow,
+        attempt: Attempt,
+        conclusion: Conclusion,
+        outcome: Outcome,
+        folder: Path,
+        request: BuildRequest,
     ) -> None:
         match outcome:
             case Finished(built):
+                try:
+                    loaded = await load(self._parts, row, attempt, self._device, request, folder)
+                except Unloaded as unloaded:
+                    await self._unloaded(conclusion, unloaded.failure)
+                    return
                 if await persistently(self._parts, conclusion.enter_publish):
                     attempt.enter_publish()
-                    await self._publish(row, attempt, conclusion, built, folder / PLAN)
+                    await self._publish(row, attempt, conclusion, built, folder / PLAN, loaded)
                 else:
                     await persistently(self._parts, lambda: conclusion.halt("between_stages"))
             case Broke(why):
@@ -248,8 +260,20 @@ class Supervisor:
             case Halted(ended_by):
                 await persistently(self._parts, lambda: conclusion.halt(ended_by))
 
+    async def _unloaded(self, conclusion: Conclusion, why: Failure | None) -> None:
+        if why:
+            await persistently(self._parts, lambda: conclusion.fail(why))
+        else:
+            await persistently(self._parts, lambda: conclusion.halt("between_stages"))
+
     async def _publish(
-        self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, built: Built, staged: Path
+        self,
+        row: BuildRow,
+        attempt: Attempt,
+        conclusion: Conclusion,
+        built: Built,
+        staged: Path,
+        loaded: LoadedEngine | None,
     ) -> None:
         def work() -> Manifest:
             with self._parts.database.read() as tx:
@@ -258,7 +282,7 @@ class Supervisor:
 
             def manifest_for(plan: PlanRef) -> Manifest:
                 said, use = [*attempt.warnings, *attempt.use.warnings()], attempt.use.account()
-                return make_manifest(row, model, built, plan, attempt.timings(), said, self._parts.now(), use)
+                return make_manifest(row, model, built, plan, attempt.timings(), said, self._parts.now(), use, loaded)
 
             return publish(self._parts, staged, manifest_for)
 

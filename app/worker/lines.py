@@ -4,9 +4,17 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from app.worker.messages import BuildRequest, InspectRequest, Message, PreflightRequest, ProbeRequest, WatchRequest
+from app.worker.messages import (
+    BuildRequest,
+    InspectRequest,
+    LoadRequest,
+    Message,
+    PreflightRequest,
+    ProbeRequest,
+    WatchRequest,
+)
 
-Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest | WatchRequest
+Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest | LoadRequest | WatchRequest
 
 MAX_LINE = 1 << 20  # bytes of one message; the reader gives a child up that says more at once
 STOP = b'{"command":"stop"}\n'
@@ -16,6 +24,7 @@ _KINDS: dict[str, type[Request]] = {
     "inspect": InspectRequest,
     "preflight": PreflightRequest,
     "probe": ProbeRequest,
+    "load": LoadRequest,
     "watch": WatchRequest,
 }
 
