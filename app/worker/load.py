@@ -10,9 +10,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
-from app.worker import inspector
 from app.worker.contexts import give_shapes, measurements, names
 from app.worker.cuda import CudaFailed
+from app.worker.inspector import MOST_BYTES, count, layers, length, read
 from app.worker.messages import Failed, Loaded, LoadRequest, Stopped
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.plugins import Unusable
@@ -61,10 +61,10 @@ def _told(
     scrub: Scrubber,
 ) -> Loaded | Stopped:
     found, warnings = _inspected(trt, engine, request, scrub)
-    layers = inspector.layers(found) if found else {}
-    if found and (left := inspector.count(found) - len(layers)):
-        warnings.append(f"Of the engine's layers {left} are left out of the manifest, beyond the first {len(layers)}.")
-    if found and (size := inspector.length(found)) > inspector.MOST_BYTES:
+    types = layers(found) if found else {}
+    if found and (left := count(found) - len(types)):
+        warnings.append(f"Of the engine's layers {left} are left out of the manifest, beyond the first {len(types)}.")
+    if found and (size := length(found)) > MOST_BYTES:
         warnings.append(f"What the engine inspector says is left out of the manifest: it has {size} bytes.")
         found = None
     points, failed = _measured(trt, engine, request, log, stop, scrub) if request.contexts else ([], [])
@@ -73,7 +73,7 @@ def _told(
     told = {
         "seconds": round(seconds, 3),
         "memory": _memory(trt, engine),
-        "layers": layers,
+        "layers": types,
         "inspector": found,
         "measurements": points,
     }
@@ -117,15 +117,15 @@ def _asked(ask: Callable[[], T]) -> T | None:
 def _inspected(trt: Any, engine: Any, request: LoadRequest, scrub: Scrubber) -> tuple[dict[str, Any] | None, list[str]]:
     """Return what the engine inspector says, with the optimal shapes where some are open: without, it tells less."""
     kind = trt.LayerInformationFormat.JSON
-    asked = engine.create_engine_inspector()
+    inspector = engine.create_engine_inspector()
     shaped = _shaped(trt, engine, request.values)
     if shaped:
-        asked.execution_context = shaped[0]
-    text = _asked(lambda: asked.get_engine_information(kind))
+        inspector.execution_context = shaped[0]
+    text = _asked(lambda: inspector.get_engine_information(kind))
     if not text:
         return None, ["The engine inspector says nothing."]
     try:
-        return inspector.read(scrub(text, len(text))), []
+        return read(scrub(text, len(text))), []
     except ValueError as error:
         return None, [f"What the engine inspector says cannot be read: {error}."]
 

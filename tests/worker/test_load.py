@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,14 @@ def _plan(folder: Path, **about):
 
 
 def _request(**changes):
-    fields = {"plan": "plan", "plugins": [], "host_code": False, "contexts": 0, "seconds": 0.05, "values": {}}
+    fields: dict[str, Any] = {
+        "plan": "plan",
+        "plugins": [],
+        "host_code": False,
+        "contexts": 0,
+        "seconds": 0.05,
+        "values": {},
+    }
     return LoadRequest("tensorrt", **(fields | changes))
 
 
