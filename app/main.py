@@ -28,6 +28,7 @@ from app.api import (
     models,
     names,
     problems,
+    refit,
     requests,
     schemas,
     signatures,
@@ -236,6 +237,7 @@ def create_app(settings: Settings) -> FastAPI:
         schemas,
         signatures,
         artifacts,
+        refit,
         health,
         metrics,
     ):  # most asked first

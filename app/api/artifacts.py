@@ -9,6 +9,7 @@ from app.api.models import DigestPath, body_of
 from app.api.preferences import IdempotencyKey
 from app.api.problems import refused_by
 from app.api.service import Admin, Asking, Wired
+from app.api.submitted import told
 from app.api.tar import TarResponse
 from app.builds.exporting import archive, triton_config, triton_folder
 from app.builds.importing import Importing
@@ -100,8 +101,4 @@ async def post_rebuild(
     idempotency_key: IdempotencyKey = None,
 ) -> Submitted:
     """Build an engine again from its manifest, only to compare: the build's end tells `rebuild.identical`."""
-    answer = await in_thread(lambda: rebuild(wired.parts, key, caller, idempotency_key))
-    response.status_code = 201 if answer.disposition == "created" else 200
-    if answer.build:
-        response.headers["Location"] = f"/v1/builds/{answer.build.id}"
-    return answer
+    return told(response, await in_thread(lambda: rebuild(wired.parts, key, caller, idempotency_key)))

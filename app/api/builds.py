@@ -9,6 +9,7 @@ from app.api.document import refusals
 from app.api.preferences import IdempotencyKey, Wait, cursor, read_cursor
 from app.api.service import Asking, Service, Wired
 from app.api.strict import StrictRoute
+from app.api.submitted import told
 from app.builds import stopping
 from app.builds.nearest import with_nearest
 from app.builds.parts import in_thread
@@ -46,12 +47,7 @@ async def post_build(
     if wait:
         await wired.feeds.until_answered(answer.request_id, wait)
         answer = await in_thread(lambda: _again(wired, answer.request_id))
-    response.status_code = 201 if answer.disposition == "created" else 200
-    where = (
-        f"builds/{answer.build.id}" if answer.build else f"engines/{answer.engine.engine_key}" if answer.engine else ""
-    )
-    response.headers["Location"] = f"/v1/{where}"
-    return answer
+    return told(response, answer)
 
 
 def _again(wired: Service, request_id: str) -> Submitted:

@@ -2,6 +2,7 @@
 
 from app.builds.parts import Caller, Parts
 from app.db import builds, requests
+from app.db.builds import BuildRow
 from app.db.requests import RequestRow
 from app.db.session import Tx, in_turn
 from app.errors import Refused
@@ -10,8 +11,8 @@ QUEUE_AGAIN = 30  # seconds until a full queue is worth another try; builds take
 TOKEN_AGAIN = 5
 
 
-def admit(tx: Tx, parts: Parts, caller: Caller, request: RequestRow) -> None:
-    """Refuse what `request`, decided and not yet committed, would add too much. Raises `Refused`: too_many.
+def admit(tx: Tx, parts: Parts, caller: Caller, request: RequestRow, build: BuildRow | None) -> None:
+    """Refuse what `request` on `build`, decided and not yet committed, would add too much. Raises `Refused`: too_many.
 
     What others decide at the same moment comes before or after: each of the two counts is made in turn, to the commit.
     Joins and answers from what is there add no build, so a full queue still gives them; what is answered at once waits
@@ -19,7 +20,6 @@ def admit(tx: Tx, parts: Parts, caller: Caller, request: RequestRow) -> None:
     """
     if request.state != "waiting" or not caller.bounded:
         return
-    build = builds.find(tx, request.build_id) if request.build_id else None
     if build and build.state == "queued" and build.requests == 1:  # ours alone, so it came with this request
         limit = parts.settings.max_queue
         in_turn(tx, "queue")

@@ -32,7 +32,6 @@ LAST_WORDS = 5.0  # seconds a child may take to exit after its last message
 UNKILLABLE = 5.0  # seconds after SIGKILL when a child counts as one that cannot be killed
 MOST_EVENTS = 100_000  # of one attempt; a builder that says more is out of control
 MOST_WARNINGS = 50  # kept in the manifest
-MODEL, PLAN = "model.onnx", "plan"  # the only names a child sees
 
 log = structlog.get_logger()
 
@@ -103,7 +102,7 @@ class Attempt:
     def heard_s(self) -> float | None:
         return None if self._told_at is None else monotonic() - self._told_at
 
-    async def run(self, request: said.BuildRequest) -> Outcome:
+    async def run(self, request: said.BuildRequest | said.RefitRequest) -> Outcome:
         """Return how the attempt ended; by then the child is gone. Raises `LeaseLost`."""
         more = self._device.environment
         child = await Child.spawn(request, self._folder, self.output.write, more=more)

@@ -5,11 +5,11 @@ from pathlib import Path
 from app.store.base import Store
 from trtforge.contract.models import Model, ModelFile
 
+# Names that a child's folder gives itself, whatever the model calls its files.
+GRAPH, PLAN = "model.onnx", "plan"
 TIMINGS = ".timings"  # a link to the folder of the timing caches
-GRAPH, PLAN = (
-    "model.onnx",
-    "plan",
-)  # with it, names that a child's folder gives itself, whatever the model calls its files
+BASE = ".base"  # the plan that is refitted
+TAKEN = frozenset({GRAPH, PLAN, TIMINGS, BASE})
 
 
 def is_here(store: Store, model: Model) -> bool:

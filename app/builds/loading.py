@@ -6,12 +6,14 @@ The lock of the device is still held. It stays stage build; a phase says that it
 import asyncio
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from app.builds.attempt import PLAN, Attempt
+from app.builds.attempt import Attempt
 from app.builds.ending import failure
+from app.builds.layout import PLAN
 from app.builds.parts import Parts
 from app.db.builds import BuildRow
 from app.worker import messages as said
@@ -37,9 +39,11 @@ class Unloaded(Exception):
 
 
 async def load(
-    parts: Parts, row: BuildRow, attempt: Attempt, device: Device, built: said.BuildRequest, folder: Path
+    parts: Parts, row: BuildRow, attempt: Attempt, device: Device, plugins: list[dict[str, Any]], folder: Path
 ) -> LoadedEngine | None:
-    """Return what the engine says of itself; None where it is not to be loaded here, or could not be and need not.
+    """Return what the plan in `folder` says of itself, with the libraries of `plugins` there.
+
+    None where it is not to be loaded here, or could not be and need not.
 
     What it could not tell, and why it could not be loaded, joins the attempt's warnings. Raises `Unloaded` where
     `TRTFORGE_LOAD_ENGINES` is `require`, and `LeaseLost`.
@@ -49,7 +53,7 @@ async def load(
     attempt.hear(said.PhaseStarted(PHASE_ID, None, PHASE, None, time()))
     began = monotonic()
     try:
-        answer, native = await _asked(parts, attempt, device, _request(parts, built), folder)
+        answer, native = await _asked(parts, attempt, device, _request(parts, row, plugins), folder)
     finally:
         attempt.output.finish()
         attempt.hear(said.PhaseFinished(PHASE_ID, time(), monotonic() - began))
@@ -62,15 +66,17 @@ def _fits(row: BuildRow, device: Device) -> bool:
     return device.gpu is not None and device.gpu.compute_capability in row.target["compute_capabilities"]
 
 
-def _request(parts: Parts, built: said.BuildRequest) -> said.LoadRequest:
-    """Code from the plan is run only where it is our builder's own lean runtime, or of a library that was approved."""
-    first = built.profiles[0] if built.profiles else {}
+def _request(parts: Parts, row: BuildRow, plugins: list[dict[str, Any]]) -> said.LoadRequest:
+    """Code from the plan is run only where it is the builder's own lean runtime, or of a library that was approved."""
+    spec = row.spec_effective
+    first = spec["profiles"][0] if spec["profiles"] else {}
+    without_weights = spec.get("stripped_plan") and not spec.get("refitted_from")  # there is nothing to run it with
     return said.LoadRequest(
-        builder=built.builder,
+        builder=row.target["builder"],
         plan=PLAN,
-        plugins=built.plugins,
-        host_code=bool(built.plugins or built.options.get("version_compatible")),
-        contexts=0 if built.options.get("stripped_plan") else parts.settings.measure_contexts,  # nothing to run with
+        plugins=plugins,
+        host_code=bool(plugins or spec.get("version_compatible")),
+        contexts=0 if without_weights else parts.settings.measure_contexts,
         seconds=parts.settings.measure_s,
         values={name: three["opt"] for name, three in first.items() if three.get("values")},
     )

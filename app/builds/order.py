@@ -2,24 +2,37 @@
 
 from pathlib import Path
 
-from app.builds.attempt import MODEL, PLAN
-from app.builds.layout import TIMINGS
+from app.builds.layout import BASE, GRAPH, PLAN, TIMINGS
 from app.db.builds import BuildRow
 from app.domain.capabilities import KINDS
 from app.domain.timing_cache import timing_cache_name
 from app.settings import Settings
-from app.worker.messages import BuildRequest
+from app.store.base import Store
+from app.worker.messages import BuildRequest, RefitRequest
 from trtforge.contract.spec import FullOptions
 from trtforge.contract.target import Target
 
 
-def order_for(row: BuildRow, settings: Settings, folder: Path) -> BuildRequest:
-    """Return the request for a build's child. Makes its timing cache reachable in `folder`; it need not exist yet."""
+class BaseGone(Exception):
+    """The engine that was to be refitted is not in the store."""
+
+
+def order_for(row: BuildRow, settings: Settings, store: Store, folder: Path) -> BuildRequest | RefitRequest:
+    """Return the request for a build's child, and lay out in `folder` what it names besides the model.
+
+    Raises `BaseGone`, `StoreFull`, `StoreUnusable`.
+    """
+    base = row.spec_effective.get("refitted_from")
+    return _build(row, settings, folder) if base is None else _refit(row, base, store, folder)
+
+
+def _build(row: BuildRow, settings: Settings, folder: Path) -> BuildRequest:
+    """Its timing cache is reachable in `folder`; it need not exist yet."""
     spec, target = row.spec_effective, Target.model_validate(row.target)
     given = {name: spec.get(name) for name in FullOptions.model_fields}
     return BuildRequest(
         builder=target.builder,
-        model=MODEL,
+        model=GRAPH,
         plan=PLAN,
         profiles=spec["profiles"],
         optimization_level=spec["optimization_level"],
@@ -28,6 +41,25 @@ def order_for(row: BuildRow, settings: Settings, folder: Path) -> BuildRequest:
         options={name: value for name, value in given.items() if value is not None},
         timing_cache=_timing_cache(target, settings, folder),
         timing_cache_pinned=settings.timing_cache == "pinned",
+    )
+
+
+def _refit(row: BuildRow, base: str, store: Store, folder: Path) -> RefitRequest:
+    manifest = store.manifest(base)
+    if manifest is None:
+        raise BaseGone(base)
+    try:
+        store.link_plan(manifest.plan.digest, folder / BASE)
+    except FileNotFoundError as error:
+        raise BaseGone(base) from error
+    return RefitRequest(
+        builder=manifest.target.builder,
+        base=BASE,
+        model=GRAPH,
+        plan=PLAN,
+        keeps_refit=row.spec_effective.get("refit") == "all",
+        host_code=bool(row.spec_effective.get("version_compatible")),
+        figures={"layers_by_dtype": manifest.precision.achieved, **manifest.memory.model_dump()},
     )
 
 

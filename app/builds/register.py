@@ -11,7 +11,7 @@ from typing import Any
 from app.builds.parts import Parts
 from app.db import targets
 from app.db.targets import WorkerRow
-from app.domain.capabilities import capabilities_of, default_compute_capabilities
+from app.domain.capabilities import capabilities_of, default_compute_capabilities, with_plugins
 from app.domain.ids import new_id
 from app.worker.devices import Device, processors
 from app.worker.inspection import MAX_OPSET
@@ -29,7 +29,7 @@ def register(parts: Parts, worker: str, probed: Probed, device: Device | None = 
     supported = tuple(probed.compute_capabilities) or target.compute_capabilities
     levels = probed.default_optimization_level, probed.max_optimization_level
     table = capabilities_of(probed.builder, supported, *levels, MAX_OPSET, probed.options)
-    table = table.model_copy(update={"plugins": parts.plugins.digests})
+    table = with_plugins(table, parts.plugins.digests)
     at = parts.now()
     with parts.database.write() as tx:
         target_id = targets.see_target(tx, new_id("tgt"), _fingerprint(target), target, table, at)

@@ -13,6 +13,7 @@ from app.builds.nearest import with_nearest
 from app.builds.parts import Caller, Parts
 from app.builds.views import build_view
 from app.db import builds, engines, models, requests, targets
+from app.db.builds import BuildRow
 from app.db.requests import RequestRow
 from app.db.session import Tx
 from app.domain.effective import effective
@@ -57,7 +58,8 @@ def answer(
         return again
     wanted = checked()
     at = parts.now()
-    with parts.database.write() as tx:
+
+    def work(tx: Tx) -> Submitted:
         request_id = new_id("req")
         if idempotency_key:  # first, so that of two at once the other waits here and then finds ours
             since = at - IDEMPOTENCY_KEPT
@@ -68,11 +70,15 @@ def answer(
         done = decide(tx, parts, wanted, request_id, at)
         request = _request(wanted, asked, caller, request_id, done, at)
         requests.add(tx, request)
+        build = done.build
         if done.disposition == "known_failure":
-            assert done.build is not None
-            fall_back(tx, parts, request, done.build, Failure.model_validate(done.build.failure), at)
-        admit(tx, parts, caller, requests.find(tx, request_id) or request)
-        answered = answer_again(tx, parts, request_id)
+            assert build is not None
+            fall_back(tx, parts, request, build, Failure.model_validate(build.failure), at)
+            request, build = _as_it_stands(tx, request_id)
+        admit(tx, parts, caller, request, build)
+        return _told(tx, parts, request, build)
+
+    answered = parts.database.together(work)
     if answered.build:
         parts.bus.notify(answered.build.id)
         parts.bus.notify(QUEUE)
@@ -163,13 +169,20 @@ def _replay(tx: Tx, parts: Parts, caller: Caller, key: str, body_digest: str, si
 
 def answer_again(tx: Tx, parts: Parts, request_id: str) -> Submitted:
     """Answer a submit as things stand now: with the build its request waits on or ended with."""
+    return _told(tx, parts, *_as_it_stands(tx, request_id))
+
+
+def _as_it_stands(tx: Tx, request_id: str) -> tuple[RequestRow, BuildRow | None]:
     request = requests.find(tx, request_id)
     assert request is not None, request_id
-    build = builds.find(tx, request.build_id) if request.build_id else None
+    return request, builds.find(tx, request.build_id) if request.build_id else None
+
+
+def _told(tx: Tx, parts: Parts, request: RequestRow, build: BuildRow | None) -> Submitted:
     key = request.served_key or (build.engine_key if build else None)
     return Submitted(
         disposition=request.disposition,
-        request_id=request_id,
+        request_id=request.id,
         build=build_view(tx, parts, build) if build else None,
         engine=engines.find(tx, key) if key else None,
     )

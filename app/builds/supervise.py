@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -10,29 +9,24 @@ from typing import Any
 import structlog
 
 from app.builds import stopping
-from app.builds.attempt import PLAN, UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
+from app.builds.attempt import UNKILLABLE, Attempt, Broke, Finished, Halted, Outcome
 from app.builds.bus import QUEUE, woken
 from app.builds.claim import Claimed, Claims
 from app.builds.conclude import Conclusion, persistently
 from app.builds.ending import failure
-from app.builds.history import history_of
-from app.builds.layout import lay_out
+from app.builds.layout import PLAN
 from app.builds.live import LiveBuild
 from app.builds.loading import Unloaded, load
-from app.builds.native_log import NativeLog
-from app.builds.order import order_for
 from app.builds.parts import Parts, in_thread
-from app.builds.plugins import PluginUnusable
+from app.builds.prepare import Unprepared, prepare
 from app.builds.publish import make_manifest, publish, whole_engine
 from app.builds.rebuild import compare_again
 from app.builds.recover import recover
-from app.builds.room import check_build
 from app.db import builds, models, targets
 from app.db.builds import BuildRow
-from app.domain.estimate import History
 from app.errors import Busy, LeaseLost, PlanRejected, StoreFull, StoreUnusable
 from app.worker.devices import Device, processors
-from app.worker.messages import BuildRequest, Built
+from app.worker.messages import Built
 from app.worker.process import Exit
 from trtforge.contract.builds import Failure
 from trtforge.contract.engines import LoadedEngine, Manifest, PlanRef
@@ -171,20 +165,17 @@ class Supervisor:
             await persistently(self._parts, lambda: conclusion.fail(refusal))
             return
         try:
-            folder, words, live.history, request = await in_thread(lambda: self._prepare(row))
-        except (StoreFull, StoreUnusable, FileNotFoundError) as error:
-            why = failure("publish_failed", f"The store cannot take a build: {error}", stage="prepare")
-            await persistently(self._parts, lambda: conclusion.fail(why))
-            return
-        except PluginUnusable as unusable:
-            bad = failure("plugin_unusable", str(unusable), stage="prepare", plugin=unusable.name)
+            ready = await in_thread(lambda: prepare(self._parts, row))
+        except Unprepared as unprepared:
+            bad = unprepared.failure
             await persistently(self._parts, lambda: conclusion.fail(bad))
             return
-        attempt = Attempt(self._parts, row, live, folder, words, self._unkillable_after, self._device)
+        folder, live.history = ready.folder, ready.history
+        attempt = Attempt(self._parts, row, live, folder, ready.words, self._unkillable_after, self._device)
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
-            await self._end(row, attempt, conclusion, await attempt.run(request), folder, request)
+            await self._end(row, attempt, conclusion, await attempt.run(ready.request), folder, ready.request.plugins)
         finally:
             self._attempts.pop(row.id, None)
             if attempt.leftover:
@@ -214,26 +205,6 @@ class Supervisor:
         else:
             await persistently(self._parts, lambda: conclusion.halt("between_stages"))
 
-    def _prepare(self, row: BuildRow) -> tuple[Path, NativeLog, History | None, BuildRequest]:
-        store, settings = self._parts.store, self._parts.settings
-        store.probe()  # before the work, not after it
-        with self._parts.database.read() as tx:
-            model = models.find(tx, row.model)
-        assert model is not None  # a live build refers to it
-        check_build(self._parts, row.id, model.size)
-        folder = store.scratch(row.id)
-        try:
-            lay_out(store, model, folder)
-            request = order_for(row, settings, folder)
-            request = replace(request, plugins=self._parts.plugins.lay_out(row.spec_effective.get("plugins"), folder))
-        except BaseException:
-            store.discard(folder)
-            raise
-        folders = (folder, settings.data_dir.resolve(), settings.data_dir)
-        words = NativeLog(store, row.id, row.attempt, folders, settings.max_log_bytes)
-        with self._parts.database.read() as tx:
-            return folder, words, history_of(tx, row), request
-
     async def _end(
         self,
         row: BuildRow,
@@ -241,12 +212,12 @@ class Supervisor:
         conclusion: Conclusion,
         outcome: Outcome,
         folder: Path,
-        request: BuildRequest,
+        plugins: list[dict[str, Any]],
     ) -> None:
         match outcome:
             case Finished(built):
                 try:
-                    loaded = await load(self._parts, row, attempt, self._device, request, folder)
+                    loaded = await load(self._parts, row, attempt, self._device, plugins, folder)
                 except Unloaded as unloaded:
                     await self._unloaded(conclusion, unloaded.failure)
                     return

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from app.builds.files import Files, check_room, write
-from app.builds.layout import GRAPH, PLAN, TIMINGS, is_here, lay_beside
+from app.builds.layout import GRAPH, TAKEN, is_here, lay_beside
 from app.builds.parts import Parts, in_thread
 from app.builds.preflight import preflight
 from app.db import models
@@ -84,7 +84,7 @@ class Uploads:
         if len(names) > most:
             raise Refused("too_large", f"A model may have {most} files (TRTFORGE_MAX_MODEL_FILES).", limit=most)
         for name in names:
-            if not is_plain(name) or (name in (GRAPH, PLAN, TIMINGS) and name != asked.graph):
+            if not is_plain(name) or (name in TAKEN and name != asked.graph):
                 raise Refused("external_data_unsafe", f"{name[:80]!r} cannot be the name of a file beside the graph.")
         if len(set(names)) < len(names) or asked.graph not in names:
             raise Refused("invalid_request", "Each name must come once, and `graph` must be one of them.")

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Executable, Select, and_, bindparam, case, func, or_, select, tuple_
 
 from app.db.events import advance
-from app.db.session import Tx, insert_or, note
+from app.db.session import Tx, insert_for, note
 from app.db.tables import build_labels, builds
 from app.domain.key import rebuild_key
 from app.domain.states import LIVE, allowed
@@ -75,9 +76,13 @@ def _read(row: Sequence[Any]) -> BuildRow:
 
 # ---- looking
 
+# What every submit asks is made once: to make a statement takes more than twice what running it does.
+_FIND = select(*_columns).where(builds.c.id == bindparam("build"))
+_LIVE = select(*_columns).where(builds.c.engine_key == bindparam("key"), _joinable)
+
 
 def find(tx: Tx, build_id: str) -> BuildRow | None:
-    row = tx.execute(select(*_columns).where(builds.c.id == build_id)).one_or_none()
+    row = tx.execute(_FIND, {"build": build_id}).one_or_none()
     return _read(row) if row else None
 
 
@@ -97,30 +102,21 @@ def keys_of(tx: Tx, build_ids: Sequence[str]) -> set[str]:
 
 def live(tx: Tx, engine_key: str) -> BuildRow | None:
     """Return the build a submit for this key would join."""
-    row = tx.execute(select(*_columns).where(builds.c.engine_key == engine_key, _joinable)).one_or_none()
+    row = tx.execute(_LIVE, {"key": engine_key}).one_or_none()
     return _read(row) if row else None
+
+
+_OUTCOMES = (
+    select(*_columns)
+    .where(builds.c.engine_key == bindparam("key"), builds.c.state.in_(("succeeded", "failed")))
+    .order_by(builds.c.created_at.desc(), builds.c.id.desc())
+    .limit(bindparam("most"))
+)
 
 
 def last_outcomes(tx: Tx, engine_key: str, limit: int) -> list[BuildRow]:
     """Return the newest ended builds of a key, cancelled ones left out: they say nothing about the key."""
-    rows = tx.execute(
-        select(*_columns)
-        .where(builds.c.engine_key == engine_key, builds.c.state.in_(("succeeded", "failed")))
-        .order_by(builds.c.created_at.desc(), builds.c.id.desc())
-        .limit(limit)
-    )
-    return [_read(r) for r in rows]
-
-
-def _before(other: BuildRow) -> ColumnElement[bool]:
-    """Queued builds that a worker takes before `other`: higher priority first, then older."""
-    return or_(
-        builds.c.priority > other.priority,
-        and_(
-            builds.c.priority == other.priority,
-            tuple_(builds.c.created_at, builds.c.id) < tuple_(other.created_at, other.id),
-        ),
-    )
+    return [_read(r) for r in tx.execute(_OUTCOMES, {"key": engine_key, "most": limit})]
 
 
 def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
@@ -131,14 +127,24 @@ def followers(tx: Tx, build: BuildRow) -> tuple[str, ...]:
     return tuple(r.id for r in rows)
 
 
+_older = tuple_(builds.c.created_at, builds.c.id) < tuple_(
+    bindparam("at", type_=builds.c.created_at.type), bindparam("build")
+)
+_AHEAD = select(func.count()).where(
+    builds.c.state == "queued",
+    builds.c.target_id == bindparam("target"),
+    or_(
+        builds.c.priority > bindparam("of_priority"), and_(builds.c.priority == bindparam("of_priority"), _older)
+    ),  # as a worker takes them: higher priority first, then older
+)
+
+
 def queue_position(tx: Tx, build: BuildRow) -> int | None:
     """Return how many queued builds of the same target come first; None once it runs."""
     if build.state != "queued":
         return None
-    ahead = select(func.count()).where(
-        builds.c.state == "queued", builds.c.target_id == build.target_id, _before(build)
-    )
-    return tx.execute(ahead).scalar_one()
+    its = {"target": build.target_id, "of_priority": build.priority, "at": build.created_at, "build": build.id}
+    return tx.execute(_AHEAD, its).scalar_one()
 
 
 def queue(tx: Tx, target_id: str, limit: int) -> list[BuildRow]:
@@ -152,10 +158,12 @@ def queue(tx: Tx, target_id: str, limit: int) -> list[BuildRow]:
     return [_read(r) for r in rows]
 
 
+_QUEUED = select(func.count()).where(builds.c.state == "queued", builds.c.stop.is_(None))
+
+
 def queued(tx: Tx) -> int:
     """Count the builds that wait for a worker, of every target."""
-    query = select(func.count()).where(builds.c.state == "queued", builds.c.stop.is_(None))
-    return tx.execute(query).scalar_one()
+    return tx.execute(_QUEUED).scalar_one()
 
 
 def running(tx: Tx) -> list[BuildRow]:
@@ -204,10 +212,14 @@ def stops_asked(tx: Tx, worker: str) -> set[str]:
 # ---- changing
 
 
+@cache
+def _creating(dialect: str) -> Executable:
+    return insert_for(dialect, builds).on_conflict_do_nothing().returning(builds.c.id)
+
+
 def create(tx: Tx, build: BuildRow, at: datetime) -> bool:
     """Queue a new build with its first event; False when another live build of the key came first."""
-    values = {f.name: getattr(build, f.name) for f in fields(BuildRow)}
-    made = tx.execute(insert_or(tx, builds).values(**values).on_conflict_do_nothing().returning(builds.c.id))
+    made = tx.execute(_creating(tx.dialect.name), {f.name: getattr(build, f.name) for f in fields(BuildRow)})
     if made.one_or_none() is None:
         return False
     if build.labels:

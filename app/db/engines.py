@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Text, cast, delete, exists, func, select, tuple_, update
+from sqlalchemy import Row, Text, bindparam, cast, delete, exists, func, select, tuple_, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import engines
@@ -80,8 +80,11 @@ def _read(row: Row[*tuple[Any, ...]]) -> EngineSummary:
     )
 
 
+_FIND = select(*_summary).where(engines.c.engine_key == bindparam("key"))  # made once, as every submit asks it
+
+
 def find(tx: Tx, engine_key: str) -> EngineSummary | None:
-    row = tx.execute(select(*_summary).where(engines.c.engine_key == engine_key)).one_or_none()
+    row = tx.execute(_FIND, {"key": engine_key}).one_or_none()
     return _read(row) if row else None
 
 
@@ -116,19 +119,26 @@ class Described:
     plan: PlanRef
 
 
-def described(tx: Tx, model: str, limit: int) -> list[Described]:
-    """Return the newest engines of a model, newest first; equal targets are one object, and so are equal specs.
-
-    A model has many engines and few different targets and specs: each is read from JSON once.
-    """
-    query = select(
+_DESCRIBED = (
+    select(
         engines.c.engine_key,
         cast(engines.c.target, Text),
         cast(engines.c.spec, Text),
         engines.c.plan_digest,
         engines.c.plan_size,
-    ).where(engines.c.model == model)
-    rows = tx.execute(query.order_by(engines.c.created_at.desc(), engines.c.engine_key.desc()).limit(limit))
+    )
+    .where(engines.c.model == bindparam("model"))
+    .order_by(engines.c.created_at.desc(), engines.c.engine_key.desc())
+    .limit(bindparam("most"))
+)
+
+
+def described(tx: Tx, model: str, limit: int) -> list[Described]:
+    """Return the newest engines of a model, newest first; equal targets are one object, and so are equal specs.
+
+    A model has many engines and few different targets and specs: each is read from JSON once.
+    """
+    rows = tx.execute(_DESCRIBED, {"model": model, "most": limit})
     read = cache(json.loads)
     return [Described(k, read(t), read(s), PlanRef(digest=digest, size=size)) for k, t, s, digest, size in rows]
 

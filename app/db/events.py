@@ -17,6 +17,9 @@ class StoredBody:
     body: str
 
 
+_INSERT = insert(build_events)
+
+
 def advance(
     tx: Tx, build_id: str, events: Sequence[StoredEvent], *conditions: ColumnElement[bool], **values: object
 ) -> list[StoredEvent] | None:
@@ -38,7 +41,7 @@ def advance(
     numbered = [_numbered(e, first + i, row.attempt, row.requests) for i, e in enumerate(events)]
     if numbered:
         tx.execute(
-            insert(build_events),
+            _INSERT,
             [{"build_id": build_id, "seq": e.seq, "type": e.type, "body": e.model_dump_json()} for e in numbered],
         )
     return numbered

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from app.db.session import Tx, insert_or
 from app.db.tables import models
 from trtforge.contract.models import Inspection, Model, ModelFile
 
+_FIND = select(models).where(models.c.digest == bindparam("model"))  # made once, as every submit asks it
+
 
 def find(tx: Tx, digest: str) -> Model | None:
-    row = tx.execute(select(models).where(models.c.digest == digest)).one_or_none()
+    row = tx.execute(_FIND, {"model": digest}).one_or_none()
     if row is None:
         return None
     return Model(
@@ -24,10 +26,12 @@ def find(tx: Tx, digest: str) -> Model | None:
     )
 
 
+_HOLD = select(models.c.size).where(models.c.digest == bindparam("model")).with_for_update(read=True, key_share=True)
+
+
 def hold(tx: Tx, digest: str) -> int | None:
     """Keep a model from being removed until this transaction ends; return its bytes, None: it is not there."""
-    query = select(models.c.size).where(models.c.digest == digest).with_for_update(read=True, key_share=True)
-    return tx.execute(query).scalar_one_or_none()
+    return tx.execute(_HOLD, {"model": digest}).scalar_one_or_none()
 
 
 def total_bytes(tx: Tx) -> int:

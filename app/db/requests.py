@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import idempotency_keys, requests
@@ -33,12 +33,16 @@ class RequestRow:
 _columns = [requests.c[f.name] for f in fields(RequestRow)]
 
 
+_ADD = insert(requests)  # made once, as every submit asks it
+_FIND = select(*_columns).where(requests.c.id == bindparam("request"))
+
+
 def add(tx: Tx, request: RequestRow) -> None:
-    tx.execute(insert(requests).values(**{f.name: getattr(request, f.name) for f in fields(RequestRow)}))
+    tx.execute(_ADD, {f.name: getattr(request, f.name) for f in fields(RequestRow)})
 
 
 def find(tx: Tx, request_id: str) -> RequestRow | None:
-    row = tx.execute(select(*_columns).where(requests.c.id == request_id)).one_or_none()
+    row = tx.execute(_FIND, {"request": request_id}).one_or_none()
     return RequestRow(*row) if row else None
 
 

@@ -66,9 +66,10 @@ def wants(tx: Tx) -> list[Want]:
 
 
 def live_keys(tx: Tx) -> set[str]:
-    """Return the keys of engines that are being built, or built again to compare."""
-    rows = tx.execute(select(builds.c.engine_key, builds.c.rebuild).where(_live_builds))
-    return {row.rebuild["engine_key"] if row.rebuild else row.engine_key for row in rows}
+    """Return the keys of engines that are being built, built again to compare, or refitted."""
+    rows = tx.execute(select(builds.c.engine_key, builds.c.rebuild, builds.c.spec_effective).where(_live_builds)).all()
+    keys = {row.rebuild["engine_key"] if row.rebuild else row.engine_key for row in rows}
+    return keys | {base for row in rows if (base := row.spec_effective.get("refitted_from"))}
 
 
 def expected_bytes(tx: Tx, apart_from: str | None = None) -> list[int]:

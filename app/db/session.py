@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, text
@@ -15,6 +15,7 @@ from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalErr
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from app.db.together import Together
 from app.errors import Busy, NotReady, Refused
 
 BUSY_TIMEOUT = 5.0  # seconds to wait for a lock or a connection before a request is answered 503
@@ -25,6 +26,7 @@ NOTED = "noted"  # key of a transaction's changes to tell of
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # its escape in JSON, not a backslash that stands before "u0000"
 
+T = TypeVar("T")
 Tx = Connection  # an open transaction: what every query takes first
 
 
@@ -35,7 +37,11 @@ def note(tx: Tx, change: object) -> None:
 
 def insert_or(tx: Tx, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that can say what to do on a conflict, in the dialect of `tx`."""
-    return sqlite.insert(table) if tx.dialect.name == "sqlite" else postgresql.insert(table)
+    return insert_for(tx.dialect.name, table)
+
+
+def insert_for(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 def in_turn(tx: Tx, what: str) -> None:
@@ -56,6 +62,7 @@ class Database:
         self.is_sqlite = make_url(url).get_backend_name() == "sqlite"
         self._pool = _sqlite(url) if self.is_sqlite else _postgres(url)
         self._writer = threading.Lock()
+        self._together = Together(self.write, NOTED)
         self._server_lock: FileLock | None = None
         self.committed: Callable[[Any], None] = lambda change: (
             None
@@ -76,6 +83,16 @@ class Database:
             yield tx
         for change in noted:
             self.committed(change)
+
+    def together(self, work: Callable[[Tx], T]) -> T:
+        """Return what `work` returns, committed, perhaps with other threads' work. Raises what it raises, and `Busy`.
+
+        Postgres gathers commits itself; on SQLite each would wait for the disk, one after the other.
+        """
+        if self.is_sqlite:
+            return self._together.do(work)
+        with self.write() as tx:
+            return work(tx)
 
     @contextmanager
     def _begun(self) -> Iterator[Tx]:

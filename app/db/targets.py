@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from app.db.session import Tx, insert_or
 from app.db.tables import builds, targets, workers
@@ -60,28 +60,33 @@ def capabilities(tx: Tx, target_id: str) -> Capabilities:
     return Capabilities.model_validate(found)
 
 
+# What every submit asks is made once.
+_alive = (
+    select(workers.c.target_id, func.count().label("n"))
+    .where(workers.c.last_seen >= bindparam("since"))
+    .group_by(workers.c.target_id)
+    .subquery()
+)
+_waiting = (
+    select(builds.c.target_id, func.count().label("n"))
+    .where(builds.c.state == "queued")
+    .group_by(builds.c.target_id)
+    .subquery()
+)
+_KNOWN = (
+    select(targets, func.coalesce(_alive.c.n, 0).label("workers"), func.coalesce(_waiting.c.n, 0).label("queued"))
+    .outerjoin(_alive, _alive.c.target_id == targets.c.id)
+    .outerjoin(_waiting, _waiting.c.target_id == targets.c.id)
+    .order_by(func.coalesce(_alive.c.n, 0).desc(), targets.c.last_seen.desc(), targets.c.id)
+)
+_WORKERS = select(workers).where(workers.c.last_seen >= bindparam("since")).order_by(workers.c.id)
+
+
 def known(tx: Tx, alive_since: datetime) -> list[KnownTarget]:
     """Return the targets ever seen, best first; workers count while they were seen since `alive_since`."""
-    alive = (
-        select(workers.c.target_id, func.count().label("n"))
-        .where(workers.c.last_seen >= alive_since)
-        .group_by(workers.c.target_id)
-        .subquery()
-    )
-    waiting = (
-        select(builds.c.target_id, func.count().label("n"))
-        .where(builds.c.state == "queued")
-        .group_by(builds.c.target_id)
-        .subquery()
-    )
-    rows = tx.execute(
-        select(targets, func.coalesce(alive.c.n, 0).label("workers"), func.coalesce(waiting.c.n, 0).label("queued"))
-        .outerjoin(alive, alive.c.target_id == targets.c.id)
-        .outerjoin(waiting, waiting.c.target_id == targets.c.id)
-        .order_by(func.coalesce(alive.c.n, 0).desc(), targets.c.last_seen.desc(), targets.c.id)
-    ).all()
+    rows = tx.execute(_KNOWN, {"since": alive_since}).all()
     on: dict[str, list[WorkerDevice]] = {}
-    for worker in tx.execute(select(workers).where(workers.c.last_seen >= alive_since).order_by(workers.c.id)):
+    for worker in tx.execute(_WORKERS, {"since": alive_since}):
         shown = WorkerDevice(worker=worker.id, host=worker.host, slots=worker.slots, gpu=worker.gpu)
         on.setdefault(worker.target_id, []).append(shown)
     return [

@@ -71,5 +71,14 @@ def capabilities_of(
     )
 
 
+def with_plugins(table: Capabilities, digests: dict[str, str]) -> Capabilities:
+    """Return `table` with the libraries that are approved, which are the choices for what goes into a plan."""
+    options = dict(table.options)
+    if (offered := options.pop("plugins_to_serialize", None)) and digests:
+        names = tuple(sorted(digests))
+        options["plugins_to_serialize"] = offered.model_copy(update={"choices": names, "default": None})
+    return table.model_copy(update={"plugins": digests, "options": options})
+
+
 def _option(name: str, found: Mapping[str, Any]) -> Option:
     return Option.model_validate({"default": DEFAULTS.get(name), **found})

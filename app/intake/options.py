@@ -51,15 +51,28 @@ def _full(spec: BuildSpec, capabilities: Capabilities) -> list[Trouble]:
     found = []
     for name in FullOptions.model_fields:
         asked, option = getattr(spec, name), capabilities.options.get(name)
-        if option is None and not (asked is None or asked is False or asked == "none"):
+        if option is None and not (asked is None or asked is False or asked in ("none", ())):
             found.append(_lacking(name, asked))
         elif option and asked is not None and not _takes(option, asked):
             remedy = f"Take {_choices(option)}, or leave it out."
             found.append(_unsupported(name, f"{name} is {_word(asked)}, which this builder does not take.", remedy))
+    found += _serialized(spec) if not found else []
     if spec.stripped_plan and spec.refit in (None, "none") and not found:
         message = "A stripped plan without refit could never be given its weights."
         found.append(_unsupported("stripped_plan", message, 'Ask also for refit "identical" or "all".'))
     return found
+
+
+def _serialized(spec: BuildSpec) -> list[Trouble]:
+    """TensorRT puts libraries only into version compatible plans; those that are not loaded would serve nothing."""
+    asked = set(spec.plugins_to_serialize or ())
+    if asked and not spec.version_compatible:
+        message = "Only a version compatible plan holds plugin libraries."
+        return [_unsupported("plugins_to_serialize", message, "Ask also for `version_compatible`.")]
+    if odd := sorted(asked - set(spec.plugins or ())):
+        message = f"{', '.join(odd)} would be in the plan without being used: `plugins` does not name it."
+        return [_unsupported("plugins_to_serialize", message, "Name it in `plugins` too, or leave it out.")]
+    return []
 
 
 def _lacking(name: str, asked: Any) -> Trouble:

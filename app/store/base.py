@@ -96,6 +96,9 @@ class Store(Protocol):
     def open_plan(self, digest: str) -> Path:
         """Return where the plan can be read; it need not be there."""
 
+    def link_plan(self, digest: str, path: Path) -> None:
+        """Make the plan readable at `path`, as `link_model` does. Raises `FileNotFoundError`."""
+
     def remove_plan(self, digest: str) -> None: ...
 
     def set_plan_aside(self, digest: str) -> Path | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from app.errors import StoreFull, StoreUnusable
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # EFBIG: a limit on the size of files ends the room too
+NO_LINK = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})  # then a copy does
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
@@ -57,6 +58,19 @@ def move(source: Path, final: Path) -> None:
     final.parent.mkdir(exist_ok=True)
     source.rename(final)
     sync_folder(final.parent)
+
+
+def link(stored: Path, path: Path) -> None:
+    """Make a stored file readable at `path`, without copying it where that can be. Raises `FileNotFoundError`."""
+    if not stored.is_file():
+        raise FileNotFoundError(stored.name)
+    with disk_errors():
+        try:
+            path.hardlink_to(stored)
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+            shutil.copyfile(stored, path)
 
 
 def drop(final: Path) -> None:

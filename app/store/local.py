@@ -8,7 +8,6 @@
 Every visible name appears by one rename or link of a file that is already whole on the disk.
 """
 
-import errno
 import os
 import shutil
 import stat
@@ -22,7 +21,7 @@ from time import monotonic
 from pydantic import ValidationError
 
 from app.errors import StoreUnusable
-from app.store.disk import digest_of, disk_errors, drop, hex_of, move, plain, sync_folder
+from app.store.disk import digest_of, disk_errors, drop, hex_of, link, move, plain, sync_folder
 from app.store.plans import StagedPlan
 from app.store.sidecars import Stored, named_in, stored_in
 from app.store.staging import Staging, Upload
@@ -31,7 +30,6 @@ from trtforge.contract.models import Model
 
 KINDS = ("models", "inspections", "plans", "manifests", "signatures", "logs", "locks")
 USED_FOR = 5.0  # seconds that a sum of sizes may be old: looking at every file takes a while
-NO_LINK = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})  # then a copy does
 
 
 class LocalStore:
@@ -96,16 +94,7 @@ class LocalStore:
         return self._digest_path("models", digest)
 
     def link_model(self, digest: str, path: Path) -> None:
-        stored = self._digest_path("models", digest)
-        if not stored.is_file():
-            raise FileNotFoundError(digest)
-        with disk_errors():
-            try:
-                path.hardlink_to(stored)
-            except OSError as error:
-                if error.errno not in NO_LINK:
-                    raise
-                shutil.copyfile(stored, path)
+        link(self.open_model(digest), path)
 
     def stored_models(self) -> Iterator[Stored]:
         return stored_in(self.root / "models")
@@ -164,6 +153,9 @@ class LocalStore:
 
     def open_plan(self, digest: str) -> Path:
         return self._digest_path("plans", digest)
+
+    def link_plan(self, digest: str, path: Path) -> None:
+        link(self.open_plan(digest), path)
 
     def remove_plan(self, digest: str) -> None:
         with disk_errors():

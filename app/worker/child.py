@@ -30,6 +30,7 @@ from app.worker.messages import (
     PreflightRequest,
     Probed,
     ProbeRequest,
+    RefitRequest,
     Refused,
     Stopped,
     WatchRequest,
@@ -151,6 +152,8 @@ def _outcome(line: bytes, send: Callable[[Message], None], stop: threading.Event
         match request:
             case BuildRequest():
                 return _build(request, send, stop, scrub)
+            case RefitRequest():
+                return _refit(request, send, stop, scrub)
             case InspectRequest():
                 return _inspect(request, stop, scrub)
             case PreflightRequest():
@@ -182,6 +185,16 @@ def _build(
     if phases.error:
         raise phases.error
     return outcome
+
+
+def _refit(
+    request: RefitRequest, send: Callable[[Message], None], stop: threading.Event, scrub: Scrubber
+) -> Built | Failed | Stopped:
+    from app.worker.monitor import PhaseLog
+    from app.worker.refit import refit
+
+    with PhaseLog(send, scrub) as phases:
+        return refit(request, phases, stop, scrub)
 
 
 def _inspect(request: InspectRequest, stop: threading.Event, scrub: Scrubber) -> Inspected | Refused | Stopped:

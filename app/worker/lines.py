@@ -11,16 +11,18 @@ from app.worker.messages import (
     Message,
     PreflightRequest,
     ProbeRequest,
+    RefitRequest,
     WatchRequest,
 )
 
-Request = BuildRequest | InspectRequest | PreflightRequest | ProbeRequest | LoadRequest | WatchRequest
+Request = BuildRequest | RefitRequest | InspectRequest | PreflightRequest | ProbeRequest | LoadRequest | WatchRequest
 
 MAX_LINE = 1 << 20  # bytes of one message; the reader gives a child up that says more at once
 STOP = b'{"command":"stop"}\n'
 
 _KINDS: dict[str, type[Request]] = {
     "build": BuildRequest,
+    "refit": RefitRequest,
     "inspect": InspectRequest,
     "preflight": PreflightRequest,
     "probe": ProbeRequest,

@@ -25,6 +25,20 @@ class BuildRequest:
 
 
 @dataclass(frozen=True)
+class RefitRequest:
+    """Give the weights of `model` to the plan `base` and write it to `plan` (names in the child's folder)."""
+
+    builder: str
+    base: str
+    model: str
+    plan: str
+    keeps_refit: bool  # the new plan can be refitted too
+    host_code: bool  # the plan brings code for the processor: it is version compatible
+    figures: dict[str, Any]  # fields of `Built` that a refit does not change
+    plugins: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class InspectRequest:
     model: str
     max_opset: int  # of the default domain; newer is refused

@@ -116,6 +116,14 @@ def _read_sources(trt: Any, config: Any) -> list[str]:
     return sorted(name.lower() for name, one in trt.TacticSource.__members__.items() if bits >> int(one) & 1)
 
 
+def _write_serialized(trt: Any, config: Any, value: list[str]) -> None:
+    config.plugins_to_serialize = value  # files
+
+
+def _read_serialized(trt: Any, config: Any) -> list[str]:
+    return list(config.plugins_to_serialize)
+
+
 WAYS: Mapping[str, Way] = {
     "hardware_compatibility": Way(
         lambda trt: _names(trt.HardwareCompatibilityLevel),
@@ -132,6 +140,7 @@ WAYS: Mapping[str, Way] = {
         lambda trt: trt.MemoryPoolType.TACTIC_SHARED_MEMORY, SHARED_BYTES, power_of_two=False
     ),
     "tactic_sources": Way(lambda trt: _names(trt.TacticSource), _write_sources, _read_sources, several=True),
+    "plugins_to_serialize": Way(lambda trt: [], _write_serialized, _read_serialized, several=True),
     "profiling_verbosity": Way(
         lambda trt: _names(trt.ProfilingVerbosity),
         _write_verbosity,

@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from app.worker.messages import BuildRequest
+
 
 class Unusable(Exception):
     """A library is not what was approved, or does not bring what it should."""
@@ -20,6 +22,13 @@ def load(trt: Any, plugins: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     Returns name, digest and the creators that each has brought, with their versions. Raises `Unusable`.
     """
     return [_load(trt.get_plugin_registry(), plugin) for plugin in plugins]
+
+
+def files_to_serialize(request: BuildRequest) -> dict[str, list[str]]:
+    """Return the option `plugins_to_serialize` with files in place of names; empty where it is not asked for."""
+    files = {plugin["name"]: f"./{plugin['file']}" for plugin in request.plugins}
+    names = request.options.get("plugins_to_serialize")
+    return {"plugins_to_serialize": [files[name] for name in names]} if names else {}
 
 
 def _load(registry: Any, plugin: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Build with TensorRT, in the child: one module for `tensorrt` and `tensorrt_rtx`, which differ in what they lack."""
 
-import errno
 import importlib
-import os
 import threading
 from collections import Counter
 from collections.abc import Collection
@@ -13,11 +11,12 @@ from app.worker.messages import BuildRequest, Built, Failed, Log, Probed, Stage,
 from app.worker.monitor import PhaseLog, monitor_for
 from app.worker.native_log import NativeLog, logger_for
 from app.worker.options import offered, set_options
-from app.worker.plugins import Unusable, load
+from app.worker.plan import write_plan
+from app.worker.plugins import Unusable, files_to_serialize, load
 from app.worker.sandbox import landlock_abi
 from app.worker.scrub import Scrubber
 from app.worker.timing_cache import TimingCache
-from app.worker.verdict import Ends, build_failure, parse_failure, same, values_missing
+from app.worker.verdict import Ends, build_failure, parse_failure, same, unless_stopped, values_missing
 
 Outcome = Built | Failed | Stopped
 
@@ -39,18 +38,18 @@ def build(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scrub:
         log = NativeLog(phases.say, scrub)
         builder = trt.Builder(logger := logger_for(trt, log))
         plugins = load(trt, request.plugins)
-        _unless_stopped(stop)
+        unless_stopped(stop)
         phases.say(Stage("parse"))
         network, _parser = _parse(
             trt, builder, logger, request.model, log, scrub
         )  # it owns the weights: must live as long
-        _unless_stopped(stop)
+        unless_stopped(stop)
         config = _configure(trt, builder, network, request)
         phases.say(Stage("build"))
         layers = layers_by_dtype(network)
         with TimingCache(trt, config, request, log, phases.say) as timings:
             plan = _serialize(trt, builder, network, config, log, phases, stop)
-        _write(request.plan, plan)
+        write_plan(request.plan, plan)
         return Built(
             onnx_parser=parser_version(trt),
             layers_by_dtype=layers,
@@ -122,18 +121,13 @@ def _prepare(request: BuildRequest, phases: PhaseLog, stop: threading.Event, scr
     from app.worker.consult import DOCTOR_S, consult
 
     report = consult(request.model, request.profiles, DOCTOR_S, stop, scrub)
-    _unless_stopped(stop)
+    unless_stopped(stop)
     if report.problems:
         first = report.problems[0]
         where = {**first["where"], "problems": report.problems[1:]} if report.problems[1:] else first["where"]
         raise Ends(Failed(first["code"], first["message"], where=where, remedy=first["remedy"]))
     for warning in report.warnings:
         phases.say(Log("warning", f"{warning['message']} {warning['remedy']}"))
-
-
-def _unless_stopped(stop: threading.Event) -> None:
-    if stop.is_set():
-        raise Ends(Stopped("between_stages"))
 
 
 def _parse(trt: Any, builder: Any, logger: Any, model: str, log: NativeLog, scrub: Scrubber) -> tuple[Any, Any]:
@@ -149,7 +143,7 @@ def _configure(trt: Any, builder: Any, network: Any, request: BuildRequest) -> A
     _set_level(config, request.optimization_level)
     _set_workspace(trt, config, request.workspace_bytes)
     _set_capabilities(trt, config, request.compute_capabilities)
-    set_options(trt, config, request.options)
+    set_options(trt, config, request.options | files_to_serialize(request))
     inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
     if missing := values_missing(network, request.profiles):
         raise Ends(missing)
@@ -220,26 +214,10 @@ def _serialize(
     log.enter_stage()
     refused = threading.Event()
     config.progress_monitor = monitor_for(trt, phases, stop, refused)
-    _unless_stopped(stop)
+    unless_stopped(stop)
     plan = builder.build_serialized_network(network, config)
     if stop.is_set() and (plan is not None or refused.is_set()):
         raise Ends(Stopped("monitor" if refused.is_set() else "between_stages"))
     if plan is None:  # not cancelled: the builder returns the same for both, and only we know who was asked
         raise Ends(build_failure(log.first_error))
     return plan
-
-
-def _write(name: str, plan: Any) -> None:
-    """Write to a file that nobody else has made; whoever publishes it syncs it."""
-    left = memoryview(plan).cast("B")
-    try:
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            while left:
-                left = left[os.write(fd, left) :]
-        finally:
-            os.close(fd)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise Ends(Failed("store_full", f"There is no room for a plan of {len(memoryview(plan))} bytes.")) from error

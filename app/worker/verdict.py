@@ -1,5 +1,6 @@
 """What the ONNX parser said, as one failure that names the nodes."""
 
+import threading
 from typing import Any
 
 from app.worker.messages import Failed, Stopped
@@ -15,6 +16,11 @@ class Ends(Exception):
 
     def __init__(self, outcome: Failed | Stopped) -> None:
         self.outcome = outcome
+
+
+def unless_stopped(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise Ends(Stopped("between_stages"))
 
 
 def same(option: str, asked: Any, got: Any) -> None:

@@ -24,6 +24,7 @@ PLAIN = frozenset(
         "preflight",
         "targets",
         "submit",
+        "refit",
         "build",
         "wait",
         "settled",

@@ -10,7 +10,7 @@ from trtforge import transfer
 from trtforge.admin import Admin
 from trtforge.artifacts import Artifacts
 from trtforge.connection import Connection, Patience
-from trtforge.contract.builds import Build, BuildPage, Reason, Request, State, Submit, Submitted
+from trtforge.contract.builds import Build, BuildPage, Reason, Refit, Request, State, Submit, Submitted
 from trtforge.contract.compare import EngineDiff
 from trtforge.contract.engines import EnginePage, EngineSummary, Manifest
 from trtforge.contract.events import Event, Withdrawn
@@ -97,6 +97,13 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key or uuid4().hex, "Content-Type": "application/json"}
         body = ask.model_dump_json(exclude_unset=True)
         answer = self._connection.insist("POST", "/v1/builds", content=body, headers=headers, wait_s=wait_s)
+        return Submitted.model_validate_json(answer.content)
+
+    def refit(self, engine_key: str, ask: Refit, idempotency_key: str | None = None) -> Submitted:
+        """Ask for an engine with the weights of another model, which is here already; sent again as `submit` is."""
+        headers = {"Idempotency-Key": idempotency_key or uuid4().hex, "Content-Type": "application/json"}
+        body = ask.model_dump_json(exclude_unset=True)
+        answer = self._connection.insist("POST", f"/v1/engines/{engine_key}/refit", content=body, headers=headers)
         return Submitted.model_validate_json(answer.content)
 
     def build(self, build_id: str, wait_s: float | None = None) -> Build:

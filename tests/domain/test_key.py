@@ -46,7 +46,9 @@ OTHER_SPEC: dict[str, Any] = {
     "tactic_dram_bytes": 1 << 20,
     "tactic_shared_memory_bytes": 1 << 10,
     "tactic_sources": ("jit_convolutions",),
+    "plugins_to_serialize": ("p",),
     "profiling_verbosity": "detailed",
+    "refitted_from": "sha256:" + "ab" * 32,
 }
 OTHER_TARGET: dict[str, Any] = {
     "builder": "tensorrt",

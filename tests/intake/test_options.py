@@ -52,13 +52,16 @@ def test_everything_is_told_at_once():
 
 FULL = CAN.model_copy(
     update={
+        "plugins": {"a": "sha256:1", "b": "sha256:2"},
         "options": {
             "hardware_compatibility": Option(choices=("none", "ampere_plus"), default="none"),
             "refit": Option(choices=("none", "identical"), default="none"),
             "stripped_plan": Option(choices=(False, True), default=False),
             "tactic_sources": Option(choices=("cudnn", "jit"), several=True, default=("jit",)),
             "tactic_dram_bytes": Option(range=(1 << 16, 1 << 40), power_of_two=True),
-        }
+            "version_compatible": Option(choices=(False, True), default=False),
+            "plugins_to_serialize": Option(choices=("a", "b"), several=True),
+        },
     }
 )
 
@@ -72,6 +75,13 @@ FULL = CAN.model_copy(
         (BuildSpec(tactic_dram_bytes=0), "tactic_dram_bytes", "a power of two from 65536"),
         (BuildSpec(stripped_plan=True), "stripped_plan", 'refit "identical"'),
         (BuildSpec(weight_streaming=True), "weight_streaming", "full TensorRT"),
+        (BuildSpec(plugins=("a",), plugins_to_serialize=("c",)), "plugins_to_serialize", "any of: a, b"),
+        (BuildSpec(plugins=("a",), plugins_to_serialize=("a",)), "plugins_to_serialize", "`version_compatible`"),
+        (
+            BuildSpec(plugins=("a",), plugins_to_serialize=("a", "b"), version_compatible=True),
+            "plugins_to_serialize",
+            "in `plugins` too",
+        ),
     ],
 )
 def test_an_option_of_the_full_builder_is_taken_as_listed(spec, option, says):
@@ -96,4 +106,5 @@ def test_what_is_left_out_is_filled_with_constants_and_what_the_builder_lacks_sh
     assert given.tactic_sources == ("cudnn", "jit")
     assert (given.hardware_compatibility, given.stripped_plan, given.tactic_dram_bytes) == ("none", False, None)
     assert (given.sparsity, given.profiling_verbosity) == (None, None)
+    assert effective(BuildSpec(plugins_to_serialize=()), FULL) == effective(BuildSpec(), FULL)
     assert effective(BuildSpec(hardware_compatibility="none"), CAN) == effective(BuildSpec(), CAN)

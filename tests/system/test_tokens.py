@@ -80,6 +80,7 @@ NEEDS: dict[Scope, list[str]] = {
         "POST /v1/builds",
         "DELETE /v1/builds/{build_id}",
         "POST /v1/engines/{key}/rebuild",
+        "POST /v1/engines/{key}/refit",
         "PUT /v1/files/{digest}",
         "POST /v1/models",
         "PUT /v1/models/{digest}",

@@ -33,10 +33,18 @@ CLASSES = {  # variable → class of the API
     "context": "IExecutionContext",
     "inspector": "EngineInspector",
 }
+LOADED = {
+    "runtime": "Runtime",
+    "engine": "ICudaEngine",
+    "refitter": "Refitter",
+    "reader": "OnnxParserRefitter",
+    "serialization": "ISerializationConfig",
+}
 MODULES = {
     **dict.fromkeys(("tensorrt", "options", "timing_cache", "monitor", "native_log", "consult", "plugins"), CLASSES),
     **dict.fromkeys(("load", "contexts"), CLASSES),
     "verdict": {**CLASSES, "error": "ParserError"},
+    "refit": LOADED,
 }
 OURS = frozenset(  # variables of our own, of Python's or of TensorRT's enumerations
     [
@@ -198,6 +206,7 @@ def test_what_is_touched_is_found_in_the_modules():
         "IOptimizationProfile.set_shape",
         "ITimingCache.serialize",
         "OnnxParser.parse_from_file",
+        "OnnxParserRefitter.refit_from_file",
     } <= names
     assert len(names) > 50
 

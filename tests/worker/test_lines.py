@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.worker.lines import MAX_LINE, TooLong, message_line, read_request, request_line
-from app.worker.messages import BuildRequest, InspectRequest, Log, ProbeRequest
+from app.worker.messages import BuildRequest, InspectRequest, Log, ProbeRequest, RefitRequest
 from app.worker.pipes import Lines
 
 _extents = st.lists(st.integers(-(2**62), 2**62), max_size=8)
 _range = st.fixed_dictionaries({"min": _extents, "opt": _extents, "max": _extents, "values": st.booleans()})
 _requests = st.one_of(
     st.builds(BuildRequest, profiles=st.lists(st.dictionaries(st.text(), _range, max_size=2), max_size=2)),
+    st.builds(RefitRequest, figures=st.dictionaries(st.text(), st.integers() | st.none(), max_size=3)),
     st.builds(InspectRequest),
     st.builds(ProbeRequest),
 )

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import ValidationError
 
-from trtforge.cli.order import Order, Outcome
-from trtforge.cli.session import Json, Token, Url, describe, exit_code
-from trtforge.cli.text import complain, console
+from trtforge.cli.order import carry_out
+from trtforge.cli.session import Json, Token, Url
 from trtforge.cli.wish import (
     Best,
     Extra,
@@ -26,13 +25,11 @@ from trtforge.cli.wish import (
     profiles_of,
     size_of,
 )
-from trtforge.client import Client
 from trtforge.contract.builds import Submit
 from trtforge.contract.spec import BuildOptions, BuildSpec, OptimizationProfile
 from trtforge.contract.target import TargetSelector
-from trtforge.errors import TrtforgeError
 
-_NO_MODEL = "sha256:" + "0" * 64  # stands in until the upload has told the digest
+NO_MODEL = "sha256:" + "0" * 64  # stands in until the upload has told the digest
 
 
 def build(
@@ -93,26 +90,16 @@ def build(
             "retry": retry or None,
         },
     )
-    goal = None if no_fetch or detach else output or Path(f"{model.stem}.plan")
-    if goal and not goal.parent.is_dir():
+    goal = None if no_fetch or detach else goal_of(model, output)
+    raise typer.Exit(carry_out(ask, model, goal, detach, as_json, url, token))
+
+
+def goal_of(model: Path, output: Path | None) -> Path:
+    """Return where the plan goes. Raises `BadParameter` where there is no such folder."""
+    goal = output or Path(f"{model.stem}.plan")
+    if not goal.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {goal.parent}", param_hint="--output")
-    raise typer.Exit(_carry_out(ask, model, goal, detach, as_json, url, token))
-
-
-def _carry_out(
-    ask: Submit, model: Path, goal: Path | None, detach: bool, as_json: bool, url: str | None, token: str | None
-) -> int:
-    try:
-        with Client(url, token) as client:
-            outcome = Order(client, console(quiet=as_json), as_json).carry_out(ask, model, goal, detach)
-    except (TrtforgeError, OSError) as trouble:
-        if isinstance(trouble, BrokenPipeError):
-            raise
-        outcome = Outcome.of_trouble(trouble, exit_code(trouble))
-        complain(describe(trouble))
-    if as_json:
-        print(outcome.as_json(), flush=True)
-    return outcome.exit_code
+    return goal
 
 
 def _submit(
@@ -121,7 +108,7 @@ def _submit(
     """Return what to ask for, with only the fields that were given: the service fills the rest."""
     try:
         return Submit(
-            model=_NO_MODEL,
+            model=NO_MODEL,
             target=TargetSelector(**given(target)),
             spec=BuildSpec(**given({"profiles": profiles or None, **spec})),
             options=BuildOptions(**given(options)),

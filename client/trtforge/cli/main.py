@@ -33,6 +33,7 @@ _OURS = {
     "token": ("trtforge.cli.token:token", "Create, list and revoke tokens: who may use the service."),
     "export": ("trtforge.cli.carry:export", "Export engines: an archive, or a folder for an image."),
     "import": ("trtforge.cli.carry:import_", "Import engines that were exported elsewhere."),
+    "refit": ("trtforge.cli.refit:refit", "Give an engine the weights of another model of the same graph."),
     "rebuild": ("trtforge.cli.carry:rebuild", "Build an engine again and say whether the bytes are the same."),
     "key": ("trtforge.cli.key:key", "Make and list keys that sign engines."),
 }

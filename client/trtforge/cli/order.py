@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,12 +15,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from trtforge.cli.lines import cancelled, failed
 from trtforge.cli.manifest import summary
 from trtforge.cli.progress import Screen, screen
-from trtforge.cli.session import FAILED, INTERRUPTED
+from trtforge.cli.session import FAILED, INTERRUPTED, describe, exit_code
 from trtforge.cli.shapes import fit
 from trtforge.cli.stop import Stop
-from trtforge.cli.text import complain, plain, seconds, size
+from trtforge.cli.text import complain, console, plain, seconds, size
 from trtforge.client import Client
-from trtforge.contract.builds import TERMINAL, Build, Request, Served, Submit, Submitted
+from trtforge.contract.builds import TERMINAL, Build, Refit, Request, Served, Submit, Submitted
 from trtforge.contract.engines import Manifest, PlanRef
 from trtforge.contract.events import Failed, Stored, Withdrawn
 from trtforge.contract.models import Model
@@ -57,10 +58,13 @@ class Outcome:
 
 
 class Order:
-    """Carries out one order with one client; talks on `console`, which is quiet when JSON is asked for."""
+    """Carries out one order with one client; talks on `console`, which is quiet when JSON is asked for.
 
-    def __init__(self, client: Client, console: Console, as_json: bool) -> None:
+    `submit` asks for it."""
+
+    def __init__(self, client: Client, console: Console, as_json: bool, submit: Callable[[Submit], Submitted]) -> None:
         self._client, self._console, self._as_json = client, console, as_json
+        self._ask = submit
         self._stop = Stop(console)
         self._outcome = Outcome(INTERRUPTED, "interrupted")  # grows as more is known
         self._screen: tuple[str, Screen, int | None] | None = None  # build, its screen, last seq shown there
@@ -89,7 +93,7 @@ class Order:
         spec = ask.spec.model_copy(update={"profiles": profiles}) if profiles else ask.spec
         ask = ask.model_copy(update={"model": model.digest, "spec": spec})
         with self._stop.held():
-            submitted = self._client.submit(ask)
+            submitted = self._ask(ask)
             self._outcome = replace(
                 self._outcome,
                 disposition=submitted.disposition,
@@ -201,6 +205,38 @@ class Order:
 
     def _say(self, words: str) -> None:
         self._console.print(words, soft_wrap=True)
+
+
+def carry_out(
+    ask: Submit,
+    model: Path,
+    goal: Path | None,
+    detach: bool,
+    as_json: bool,
+    url: str | None,
+    token: str | None,
+    refits: str | None = None,
+) -> int:
+    """Return the exit code of an order that is carried out from its first word to its last.
+
+    `refits` is the engine that is given the model's weights, instead of a build.
+    """
+    try:
+        with Client(url, token) as client:
+            submit = partial(_refit, client, refits) if refits else client.submit
+            outcome = Order(client, console(quiet=as_json), as_json, submit).carry_out(ask, model, goal, detach)
+    except (TrtforgeError, OSError) as trouble:
+        if isinstance(trouble, BrokenPipeError):
+            raise
+        outcome = Outcome.of_trouble(trouble, exit_code(trouble))
+        complain(describe(trouble))
+    if as_json:
+        print(outcome.as_json(), flush=True)
+    return outcome.exit_code
+
+
+def _refit(client: Client, engine_key: str, ask: Submit) -> Submitted:
+    return client.refit(engine_key, Refit(model=ask.model, options=ask.options))
 
 
 def _disposition(submitted: Submitted) -> str:

@@ -27,6 +27,13 @@ class Submit(Asked):
     options: BuildOptions = BuildOptions()
 
 
+class Refit(Asked):
+    """Body of `POST /v1/engines/{key}/refit`: the model whose weights the engine is given."""
+
+    model: Digest
+    options: BuildOptions = BuildOptions()  # a fallback `{"spec": {}}` builds the model as a whole
+
+
 class Reason(Asked):
     """Optional body of a DELETE."""
 

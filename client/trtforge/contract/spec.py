@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, FiniteFloat, StrictBool, StringConstraints
 
-from trtforge.contract.base import Asked, Wire
+from trtforge.contract.base import Asked, Digest, Wire
 
 Extent = Annotated[
     int, Field(strict=True)
@@ -44,6 +44,9 @@ class FullOptions(BaseModel):
     tactic_dram_bytes: Annotated[int, Field(strict=True)] | None = None  # None: what the GPU model has
     tactic_shared_memory_bytes: Annotated[int, Field(strict=True)] | None = None  # None: what the GPU model has
     tactic_sources: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
+    plugins_to_serialize: Annotated[tuple[PluginName, ...], Field(max_length=32)] | None = (
+        None  # of `plugins`: in the plan
+    )
     profiling_verbosity: str | None = None  # what a plan says of its layers: "none", "layer_names_only", "detailed"
 
 
@@ -55,6 +58,7 @@ class BuildSpec(FullOptions, Asked):
     optimization_level: Annotated[int, Field(strict=True)] | None = None
     workspace_bytes: Annotated[int, Field(strict=True)] | None = None
     plugins: Annotated[tuple[PluginName, ...], Field(max_length=32)] | None = None  # names on the operator's list
+    refitted_from: None = None  # as an effective spec has it; a refit has an address of its own
 
 
 class Plugin(Wire):
@@ -72,6 +76,7 @@ class EffectiveSpec(FullOptions, Wire):
     optimization_level: int
     workspace_bytes: int
     plugins: tuple[Plugin, ...] | None = None  # ascending by name; None: none, and not in the key
+    refitted_from: Digest | None = None  # key of the engine that was given this model's weights instead of a build
 
 
 class FallbackStep(Asked):

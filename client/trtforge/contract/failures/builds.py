@@ -68,6 +68,26 @@ BUILDS = (
         True,
     ),
     Code(
+        "weights_missing",
+        None,
+        "The model lacks weights that the engine needs.",
+        "Give a model that has a weight of each name in `missing`.",
+    ),
+    Code(
+        "refit_failed",
+        None,
+        "The builder does not put these weights into this engine.",
+        "Read `native`; give a model of the same graph, or build it as a whole.",
+    ),
+    Code(
+        "engine_missing",
+        None,
+        "The engine that was to be refitted is no longer here.",
+        "Build it again; then refit it.",
+        "client",
+        True,
+    ),
+    Code(
         "gpu_busy",
         None,
         "Other processes compute on the GPU, and TRTFORGE_REQUIRE_IDLE_GPU refuses builds then.",

@@ -23,6 +23,18 @@ SUBMITS = (
         "No plugin library of this name is approved.",
         "Take one of those that are listed, or ask the operator to approve it.",
     ),
+    Code(
+        "not_refittable",
+        422,
+        "This engine cannot be given other weights.",
+        'Build it with `refit` "all" (or "identical", for a stripped plan) on a target that lists this option.',
+    ),
+    Code(
+        "refit_mismatch",
+        422,
+        "The model does not fit into the engine that is to be refitted.",
+        "Give a model of the same graph, with the inputs and outputs of the engine.",
+    ),
     Code("target_unknown", 422, "No known target fits.", "Take one of the listed targets, or leave the target out."),
     Code(
         "target_ambiguous",

@@ -6,6 +6,7 @@ NVIDIA's runtime does with a plan on a GPU is scripted here: it shows that we as
 
 import hashlib
 import json
+from pathlib import Path
 
 import onnx
 import tensorrt_bindings as real
@@ -42,13 +43,20 @@ class Builder(real.Builder):
     def build_serialized_network(self, network, config):
         refit = next((name for name, flag in _REFITS.items() if config.get_flag(flag)), "none")
         stripped = config.get_flag(real.BuilderFlag.STRIP_PLAN)
-        for flag in (*_REFITS.values(), real.BuilderFlag.STRIP_PLAN):
+        libraries = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in config.plugins_to_serialize]
+        config.plugins_to_serialize = []
+        for flag in (*_REFITS.values(), real.BuilderFlag.STRIP_PLAN, real.BuilderFlag.VERSION_COMPATIBLE):
             config.clear_flag(flag)
         plan = super().build_serialized_network(network, config)
         if plan is None:
             return None
-        about = {"refit": refit, "weights": _weights(_parsed[id(network)]), "stripped": stripped}
-        about["run"] = execution.about(network, config, self._profiles)
+        about = {
+            "refit": refit,
+            "weights": _weights(_parsed[id(network)]),
+            "stripped": stripped,
+            "libraries": libraries,
+            "run": execution.about(network, config, self._profiles),
+        }
         return _plan(about, bytes(plan))
 
 
