@@ -179,9 +179,9 @@ def test_a_stop_ends_a_measurement(tmp_path, cuda):
 
 
 def test_a_long_account_is_cut_and_said_to_be(tmp_path):
-    layers = [{"Name": f"{n}{'x' * 400}", "Outputs": [{"Datatype": "Float"}]} for n in range(MOST_LAYERS + 5)]
+    layers = [{"Name": f"{n}{'層' * 400}", "Outputs": [{"Datatype": "Float"}]} for n in range(MOST_LAYERS + 5)]
     loaded = _load(tmp_path, {"inspector": {"Layers": layers}})
-    assert MOST_BYTES < 400 * MOST_LAYERS
+    assert MOST_BYTES < 6 * 400 * MOST_LAYERS
     assert loaded.engine["inspector"] is None
     assert len(loaded.engine["layers"]) == MOST_LAYERS
     assert max(map(len, loaded.engine["layers"])) < 200
