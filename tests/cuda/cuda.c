@@ -16,7 +16,7 @@ enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NOT_INITIALIZED = 3, NOT_FOUND = 500,
 enum { CONTEXTS, STREAMS, BUFFERS, GRAPHS, EXECS, KINDS };
 static const char *names[KINDS] = {"contexts", "streams", "buffers", "graphs", "execs"};
 
-typedef struct { int capturing; long work; } Stream;
+typedef struct { int capturing; long work; } Stream;  /* the stand-in for an engine looks at the first */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char fails[LINES][64];

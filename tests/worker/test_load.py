@@ -135,6 +135,15 @@ def test_an_engine_that_cannot_be_captured_is_measured_without_graphs(tmp_path, 
     assert cuda.counts()["graphs"] == (0, 0)
 
 
+def test_a_capture_that_the_engine_refuses_is_ended_and_the_stream_goes_on(tmp_path, cuda):
+    loaded = _load(tmp_path, {"refuses": ["captures"]}, contexts=2)
+    assert _points(loaded) == [(1, False), (2, False)]
+    (warning,) = loaded.warnings
+    assert "a loop on the host cannot be captured" in warning
+    cuda.assert_nothing_is_held()
+    assert cuda.counts()["graphs"] == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("refuses", "said"),
     [("contexts", "Requested size was 99 bytes"), ("runs", "Measuring 1 execution contexts failed")],

@@ -5,7 +5,7 @@ A plan's line of JSON has under "run":
   profiles   [{input: [min, opt, max]}], also of the values of inputs on the host
   inspector  what the engine inspector says, with "N/A due to dynamic shapes" where shapes are open and nobody set them
   host_code  true: it brings code, which must be allowed
-  refuses    "contexts", "runs": what fails
+  refuses    "contexts", "runs", "captures": what fails
 """
 
 import ctypes
@@ -187,6 +187,9 @@ class IExecutionContext:
             return "it never runs"
         if not stream or self._profile != 0 or self._strategy != real.ExecutionContextAllocationStrategy.STATIC:
             return "no stream, profile or memory"
+        capturing = ctypes.c_int.from_address(stream).value  # the first field of a stream of ours
+        if capturing and "captures" in self._engine._run.get("refuses", ()):
+            return "a loop on the host cannot be captured"
         for tensor in self._engine._run["io"]:
             name = tensor["name"]
             if allocator := self._allocators.get(name):
