@@ -98,6 +98,25 @@ class Settings(BaseSettings):
     timing_cache_dir: Annotated[
         Path | None, Field(description="Folder of the timing caches; in the data folder when left out.")
     ] = None
+    load_engines: Annotated[
+        str,
+        Field(
+            pattern="^(off|try|require)$",
+            description="Whether a worker on a GPU deserializes what it has built for it: `off`; `try`, where a failure is a warning; `require`.",
+        ),
+    ] = "try"
+    load_timeout_s: Annotated[
+        float, Field(gt=0, description="Seconds that deserializing and measuring one engine may take.")
+    ] = 300.0
+    measure_contexts: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=16,
+            description="Most execution contexts that a deserialized engine is measured with at once (1, 2, 4, …), each on a stream of its own; 0: it is not measured.",
+        ),
+    ] = 0
+    measure_s: Annotated[float, Field(gt=0, le=20, description="Seconds of each measurement.")] = 1.0
     slots: Annotated[
         int,
         Field(

@@ -2,7 +2,7 @@
 
 It needs Python and the locked packages, no installed distribution of ours, no make and no network, and takes a few
 minutes. It records what is there: the fingerprint, a worker on the GPU, a build with its figures, two services that
-share the GPU, and what becomes of stripped plans. It ends with 1 when the service itself did wrong.
+share the GPU, and what becomes of stripped plans; and how streams and CUDA graphs run beside one another. It ends with 1 when the service itself did wrong.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from trtforge.fingerprint import fingerprint
 Record = dict[str, Any]
 
 SERVE = ("-c", "import typer; from app.cli import serve; typer.run(serve)")  # without the installed entry point
-ON_GPU = {"builder": "tensorrt_rtx", "device": "gpu", "heartbeat_s": "0.5"}
+ON_GPU = {"builder": "tensorrt_rtx", "device": "gpu", "heartbeat_s": "0.5", "measure_contexts": "4"}
 LONG = 1500  # Relus: seconds on any machine
 
 
@@ -42,7 +42,7 @@ def main() -> int:
     record: Record = {"python": platform.python_version(), "cpus": os.cpu_count()}
     wrong = []
     with TemporaryDirectory(prefix="trtforge-gpu-", ignore_cleanup_errors=True) as folder:
-        for name, part in (("nvml", nvml), ("service", service), ("two_services", two_services), ("refit", refit)):
+        for name, part in PARTS:
             began = monotonic()
             place = Path(folder, name)
             place.mkdir()
@@ -57,6 +57,15 @@ def main() -> int:
     record["wrong"] = sorted(set(wrong))
     print(json.dumps(record, indent=2))
     return 1 if wrong else 0
+
+
+def lanes(_: Path) -> Record:
+    """Return what streams and CUDA graphs do here, measured as engines are, with copies in the place of inferences.
+
+    In a process of its own, as the service does it: CUDA stays in whoever has once used it.
+    """
+    ran = subprocess.run([sys.executable, "-m", "benchmarks.lanes", "0.5"], capture_output=True, text=True, timeout=120)
+    return {"ended": ran.returncode, "stderr": ran.stderr[-1000:]} | (json.loads(ran.stdout) if ran.stdout else {})
 
 
 def nvml(_: Path) -> Record:
@@ -101,6 +110,8 @@ def _build(client: Client, path: Path) -> Record:
         "stages": manifest.timings.stages,
         "device": manifest.device.model_dump(mode="json") if manifest.device else None,
         "warnings": manifest.warnings,
+        "verified": manifest.verified,
+        "loaded": manifest.loaded.model_dump(mode="json", exclude={"inspector", "layers"}) if manifest.loaded else None,
         "gpu_utilization": max((b.gpu_utilization for b in beats if b.gpu_utilization is not None), default=None),
         "gpu_memory_bytes": max((b.gpu_memory_bytes for b in beats if b.gpu_memory_bytes is not None), default=None),
         "activity": sorted({str(b.activity) for b in beats}),
@@ -153,6 +164,8 @@ def refit(_: Path) -> Record:
         found[flag] = {"ended": ran.returncode, "steps": steps, "stderr": ran.stderr[-1000:]}
     return found
 
+
+PARTS = (("nvml", nvml), ("lanes", lanes), ("service", service), ("two_services", two_services), ("refit", refit))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,6 +17,8 @@ import httpx
 import psycopg
 import pytest
 
+from tests.cuda.script import Script as Cuda
+from tests.cuda.script import compiled as compiled_cuda
 from tests.nvml.script import Script, compiled
 from tests.worker.bindings import STANDIN, bindings
 
@@ -122,6 +124,18 @@ def nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in script.environment.items():
         monkeypatch.setenv(name, value)
     return script
+
+
+@pytest.fixture(scope="session")
+def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a libcuda.so.1 that counts what is held."""
+    return compiled_cuda(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture
+def cuda(cuda_library: Path, tmp_path: Path) -> Cuda:
+    """CUDA for whoever gets its environment; at first nothing fails there."""
+    return Cuda(cuda_library, tmp_path)
 
 
 class Server:

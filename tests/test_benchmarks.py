@@ -1,6 +1,9 @@
 """The benchmark's own sums and its exit code; what it measures is not a test."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -53,3 +56,12 @@ def test_the_look_at_a_gpu_machine_tells_its_fingerprint(nvml, tmp_path):
     told = json.loads(json.dumps(benchmarks.gpu.nvml(tmp_path)))
     assert (told["gpus"][0]["name"], told["client"]["builder"]) == ("NVIDIA H200", "tensorrt_rtx")
     assert told["samples"][0]["trouble"] is None
+
+
+def test_lanes_are_measured_and_all_of_them_is_given_back(cuda):
+    command = [sys.executable, "-m", "benchmarks.lanes", "0.02"]
+    ran = subprocess.run(command, env=os.environ | cuda.environment, capture_output=True, text=True, check=True)
+    points = json.loads(ran.stdout)["points"]
+    assert [(p["contexts"], p["cuda_graphs"]) for p in points] == [(n, g) for n in (1, 2, 4) for g in (False, True)]
+    assert all(p["inferences"] >= p["contexts"] for p in points)
+    cuda.assert_nothing_is_held()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import structlog
 
@@ -74,7 +75,7 @@ class Attempt:
         self.use = DeviceUse(self._device)
         self._unkillable_after = unkillable_after
         self.leftover: asyncio.Future[Exit] | None = None  # of a child that SIGKILL did not end
-        self._parts, self._build, self._live, self._folder, self._output = parts, build, live, folder, on_output
+        self._parts, self._build, self._live, self._folder, self.output = parts, build, live, folder, on_output
         self._pending: list[ev.StoredEvent] = []
         self._steps: dict[int, int] = {}
         self._timing = Timing(monotonic())
@@ -94,38 +95,43 @@ class Attempt:
             self._told_at = monotonic()
         self._wake.set()
 
+    @property
+    def stopping(self) -> bool:
+        return self._told_at is not None
+
     def heard_s(self) -> float | None:
         return None if self._told_at is None else monotonic() - self._told_at
 
     async def run(self, request: said.BuildRequest | said.RefitRequest) -> Outcome:
         """Return how the attempt ended; by then the child is gone. Raises `LeaseLost`."""
         more = self._device.environment
-        child = await Child.spawn(request, self._folder, self._output.write, more=more)
+        child = await Child.spawn(request, self._folder, self.output.write, more=more)
         listening = asyncio.create_task(self._listen(child))
         try:
             while not listening.done() and not self._outlived_its_kill():
                 await self._turn(child)
-                await self._pause(listening)
+                await self.pause(listening)
             if listening.done():
                 await self._until_exit(child)
         finally:
             listening.cancel()
             child.kill()
-            exit_ = await self._gone(child)
-            self._output.finish()
-        await self._flush_last()
+            exit_ = await self.gone(child)
+            self.output.finish()
+        await self.flush_last()
         return self._outcome(exit_, _broken(listening))
 
     # ---- what it says
 
     async def _listen(self, child: Child) -> None:
         async for message in child.messages():
-            self._hear(message)
+            self.hear(message)
             self._counted += 1
             if self._counted > MOST_EVENTS:
                 raise ProtocolBroken(f"more than {MOST_EVENTS} messages")
 
-    def _hear(self, message: said.Message) -> None:
+    def hear(self, message: said.Message) -> None:
+        """Take in what the builder says, or what is said in its stead."""
         self._live.heard()
         now = self._parts.now()
         match message:
@@ -156,7 +162,8 @@ class Attempt:
 
     # ---- what is done about it
 
-    async def _pause(self, listening: "asyncio.Task[None]") -> None:
+    async def pause(self, listening: "asyncio.Task[Any]") -> None:
+        """Wait for the end of a turn, for the end of `listening`, or for a stop."""
         woken = asyncio.create_task(self._wake.wait())
         await asyncio.wait({listening, woken}, timeout=TURN, return_when=asyncio.FIRST_COMPLETED)
         woken.cancel()
@@ -169,6 +176,11 @@ class Attempt:
             if now - self._told_at > self._parts.settings.cancel_grace_s and self._killed_at is None:
                 self._killed_at = now
                 child.kill()
+        await self.tend(child)
+
+    async def tend(self, child: Child) -> None:
+        """Look at the child, tell what was said, and keep the lease. Call it every `TURN`. Raises `LeaseLost`."""
+        now = monotonic()
         if now - self._sampled >= SAMPLE_EVERY:
             self._sampled = now
             if usage := child.usage():
@@ -188,8 +200,8 @@ class Attempt:
         try:
             if batch:
                 await self._store(batch)
-            if self._output.waiting:
-                await in_thread(self._output.flush)
+            if self.output.waiting:
+                await in_thread(self.output.flush)
         except Busy:
             self._pending, self._steps = [*batch, *self._pending], {**steps, **self._steps}
             raise
@@ -198,7 +210,7 @@ class Attempt:
         if batch or steps:
             self._parts.bus.notify(self._build.id)
 
-    async def _flush_last(self) -> None:
+    async def flush_last(self) -> None:
         """Store the last words: the child is gone, and what it made waits for a busy database as long as the lease."""
         while True:
             try:
@@ -248,7 +260,7 @@ class Attempt:
         except TimeoutError:
             child.kill()
 
-    async def _gone(self, child: Child) -> Exit:
+    async def gone(self, child: Child) -> Exit:
         """A killed child is gone at once, unless the kernel holds it (a driver, a dead disk): then we go on without it."""
         waiting = asyncio.ensure_future(child.wait())
         done, _ = await asyncio.wait({waiting}, timeout=self._unkillable_after)
@@ -287,7 +299,7 @@ class Attempt:
             "builder_crashed",
             f"The builder {how} after {exit_.seconds:.1f} s, in stage {self._stage}.",
             stage=self._stage,
-            native=self._output.tail(),
+            native=self.output.tail(),
             **where,
         )
 

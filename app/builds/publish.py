@@ -25,6 +25,7 @@ from app.domain.key import KEY_SCHEMA
 from app.errors import StoreFull, StoreUnusable
 from app.worker.messages import Built
 from trtforge.contract.engines import (
+    LoadedEngine,
     Manifest,
     ManifestBuild,
     ManifestBuilder,
@@ -99,6 +100,7 @@ def make_manifest(
     warnings: list[str],
     at: datetime,
     device: ManifestDevice | None = None,
+    loaded: LoadedEngine | None = None,
 ) -> Manifest:
     """Return everything that explains the plan and repeats its build."""
     target = Target.model_validate(build.target)
@@ -123,7 +125,8 @@ def make_manifest(
         warnings=tuple(warnings),
         timing_cache=built.timing_cache,
         device=device,
-        verified="bytes",
+        loaded=loaded,
+        verified="deserialized" if loaded else "bytes",
         build=ManifestBuild(id=build.id, attempts=build.attempt, service_version=app.__version__),
         created_at=at,
     )

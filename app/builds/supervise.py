@@ -16,6 +16,7 @@ from app.builds.conclude import Conclusion, persistently
 from app.builds.ending import failure
 from app.builds.layout import PLAN
 from app.builds.live import LiveBuild
+from app.builds.loading import Unloaded, load
 from app.builds.parts import Parts, in_thread
 from app.builds.prepare import Unprepared, prepare
 from app.builds.publish import make_manifest, publish, whole_engine
@@ -28,7 +29,7 @@ from app.worker.devices import Device, processors
 from app.worker.messages import Built
 from app.worker.process import Exit
 from trtforge.contract.builds import Failure
-from trtforge.contract.engines import Manifest, PlanRef
+from trtforge.contract.engines import LoadedEngine, Manifest, PlanRef
 
 LOOK_AGAIN = 1.0  # seconds between looks at the queue when nothing wakes the slot
 STOPS_EVERY = 0.5  # seconds between looks for stops that another process recorded
@@ -174,7 +175,7 @@ class Supervisor:
         conclusion.closing, conclusion.heard_s = attempt.closing, attempt.heard_s
         self._attempts[row.id] = attempt
         try:
-            await self._end(row, attempt, conclusion, await attempt.run(ready.request), folder)
+            await self._end(row, attempt, conclusion, await attempt.run(ready.request), folder, ready.request.plugins)
         finally:
             self._attempts.pop(row.id, None)
             if attempt.leftover:
@@ -205,13 +206,24 @@ class Supervisor:
             await persistently(self._parts, lambda: conclusion.halt("between_stages"))
 
     async def _end(
-        self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, outcome: Outcome, folder: Path
+        self,
+        row: BuildRow,
+        attempt: Attempt,
+        conclusion: Conclusion,
+        outcome: Outcome,
+        folder: Path,
+        plugins: list[dict[str, Any]],
     ) -> None:
         match outcome:
             case Finished(built):
+                try:
+                    loaded = await load(self._parts, row, attempt, self._device, plugins, folder)
+                except Unloaded as unloaded:
+                    await self._unloaded(conclusion, unloaded.failure)
+                    return
                 if await persistently(self._parts, conclusion.enter_publish):
                     attempt.enter_publish()
-                    await self._publish(row, attempt, conclusion, built, folder / PLAN)
+                    await self._publish(row, attempt, conclusion, built, folder / PLAN, loaded)
                 else:
                     await persistently(self._parts, lambda: conclusion.halt("between_stages"))
             case Broke(why):
@@ -219,8 +231,20 @@ class Supervisor:
             case Halted(ended_by):
                 await persistently(self._parts, lambda: conclusion.halt(ended_by))
 
+    async def _unloaded(self, conclusion: Conclusion, why: Failure | None) -> None:
+        if why:
+            await persistently(self._parts, lambda: conclusion.fail(why))
+        else:
+            await persistently(self._parts, lambda: conclusion.halt("between_stages"))
+
     async def _publish(
-        self, row: BuildRow, attempt: Attempt, conclusion: Conclusion, built: Built, staged: Path
+        self,
+        row: BuildRow,
+        attempt: Attempt,
+        conclusion: Conclusion,
+        built: Built,
+        staged: Path,
+        loaded: LoadedEngine | None,
     ) -> None:
         def work() -> Manifest:
             with self._parts.database.read() as tx:
@@ -229,7 +253,7 @@ class Supervisor:
 
             def manifest_for(plan: PlanRef) -> Manifest:
                 said, use = [*attempt.warnings, *attempt.use.warnings()], attempt.use.account()
-                return make_manifest(row, model, built, plan, attempt.timings(), said, self._parts.now(), use)
+                return make_manifest(row, model, built, plan, attempt.timings(), said, self._parts.now(), use, loaded)
 
             return publish(self._parts, staged, manifest_for)
 

@@ -12,6 +12,7 @@ GROUPS: dict[str, Group] = {
     "profiles": "shapes",
     "precision": "precision",
     "achieved": "precision",
+    "layers": "precision",
     "builder": "builder",
     "builder_version": "builder",
     "onnx_parser": "builder",
@@ -35,7 +36,8 @@ ORDER: tuple[Group, ...] = (
 def compare(a: Manifest, b: Manifest) -> EngineDiff:
     """Return what differs from `a` to `b`. Keys, ids and times of day are no answer to "why" and are left out."""
     found: defaultdict[Group, list[Change]] = defaultdict(list)
-    for aspect in (_model, _spec, _target, _making, _performance):
+    loaded = (_layers, _figures) if a.loaded and b.loaded else ()  # else only one of them says such things
+    for aspect in (_model, _spec, _target, _making, _performance, *loaded):
         default, left, right = _DEFAULT[aspect], aspect(a), aspect(b)
         for field, here, there in changes(left, right):
             group = GROUPS.get(field.partition(".")[0], default)
@@ -71,10 +73,29 @@ def _performance(manifest: Manifest) -> dict[str, Any]:
     return {"plan_size": manifest.plan.size, **memory, **{f"{stage}_s": took for stage, took in stages.items()}}
 
 
+def _layers(manifest: Manifest) -> dict[str, Any]:
+    """Of the loaded engine; a name may hold dots."""
+    return {"layers": manifest.loaded.layers if manifest.loaded else {}}
+
+
+def _figures(manifest: Manifest) -> dict[str, Any]:
+    """Of the loaded engine, each measurement by how many contexts there were."""
+    if manifest.loaded is None:
+        return {}
+    points = {f"{m.contexts}{'_graphs' if m.cuda_graphs else ''}": m for m in manifest.loaded.measurements}
+    told = {
+        name: {"throughput_per_s": m.throughput_per_s, "latency_ms": m.latency_ms.model_dump()}
+        for name, m in points.items()
+    }
+    return {"gpu_memory": manifest.loaded.memory.model_dump(mode="json"), "contexts": told}
+
+
 _DEFAULT: dict[Any, Group] = {
     _model: "model",
     _spec: "options",
     _target: "target",
     _making: "options",
     _performance: "performance",
+    _layers: "precision",
+    _figures: "performance",
 }

@@ -23,6 +23,8 @@ from app.worker.messages import (
     Failed,
     Inspected,
     InspectRequest,
+    Loaded,
+    LoadRequest,
     Message,
     NoGpu,
     PreflightRequest,
@@ -35,7 +37,7 @@ from app.worker.messages import (
 )
 from app.worker.scrub import Scrubber, scrubber_here
 
-Outcome = Built | Failed | Stopped | Inspected | Examined | Refused | Probed | NoGpu
+Outcome = Built | Loaded | Failed | Stopped | Inspected | Examined | Refused | Probed | NoGpu
 
 INSPECT_MEMORY = 8 << 30  # bytes of address space: a 2 GiB model is read twice
 LONGEST_REQUEST = 16 << 20  # bytes
@@ -158,6 +160,8 @@ def _outcome(line: bytes, send: Callable[[Message], None], stop: threading.Event
                 return _preflight(request, stop, scrub)
             case ProbeRequest():
                 return _probe(request)
+            case LoadRequest():
+                return _load(request, stop, scrub)
             case WatchRequest():
                 return _watch(request, send, stop)
     except Exception as error:
@@ -217,6 +221,12 @@ def _probe(request: ProbeRequest) -> Probed:
     from app.worker.tensorrt import probe
 
     return probe(request.builder)
+
+
+def _load(request: LoadRequest, stop: threading.Event, scrub: Scrubber) -> Loaded | Failed | Stopped:
+    from app.worker.load import load
+
+    return load(request, stop, scrub)
 
 
 def _watch(request: WatchRequest, send: Callable[[Message], None], stop: threading.Event) -> NoGpu | Stopped:

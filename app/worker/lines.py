@@ -7,6 +7,7 @@ from typing import Any
 from app.worker.messages import (
     BuildRequest,
     InspectRequest,
+    LoadRequest,
     Message,
     PreflightRequest,
     ProbeRequest,
@@ -14,7 +15,7 @@ from app.worker.messages import (
     WatchRequest,
 )
 
-Request = BuildRequest | RefitRequest | InspectRequest | PreflightRequest | ProbeRequest | WatchRequest
+Request = BuildRequest | RefitRequest | InspectRequest | PreflightRequest | ProbeRequest | LoadRequest | WatchRequest
 
 MAX_LINE = 1 << 20  # bytes of one message; the reader gives a child up that says more at once
 STOP = b'{"command":"stop"}\n'
@@ -25,6 +26,7 @@ _KINDS: dict[str, type[Request]] = {
     "inspect": InspectRequest,
     "preflight": PreflightRequest,
     "probe": ProbeRequest,
+    "load": LoadRequest,
     "watch": WatchRequest,
 }
 

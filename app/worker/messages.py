@@ -64,6 +64,19 @@ class ProbeRequest:
 
 
 @dataclass(frozen=True)
+class LoadRequest:
+    """Deserialize the file `plan` and say what the engine is; then run it as often as it takes to measure it."""
+
+    builder: str
+    plan: str
+    plugins: list[dict[str, Any]]
+    host_code: bool  # the plan may bring code of its own, which is run
+    contexts: int  # most that run at once; 0: none does
+    seconds: float  # of each measurement
+    values: dict[str, list[int]]  # of inputs that decide shapes
+
+
+@dataclass(frozen=True)
 class WatchRequest:
     """Say which GPUs NVML shows, then what happens on them, until told to stop."""
 
@@ -129,6 +142,15 @@ class Built:
     timing_cache: dict[str, Any] | None = None  # as in the manifest
     plugins: list[dict[str, Any]] = field(default_factory=list)  # name, digest, and the creators each has brought
     type: Literal["built"] = "built"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The engine deserializes; `engine` has the fields of `trtforge.contract.engines.LoadedEngine`."""
+
+    engine: dict[str, Any]
+    warnings: list[str]  # what could not be told or measured, and why
+    type: Literal["loaded"] = "loaded"
 
 
 @dataclass(frozen=True)
@@ -257,6 +279,7 @@ Message = (
     | PhaseFinished
     | Log
     | Built
+    | Loaded
     | Failed
     | Stopped
     | Inspected
@@ -269,6 +292,7 @@ Message = (
 )
 OUTCOMES = (
     Built,
+    Loaded,
     Failed,
     Stopped,
     Inspected,

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tests.client.scripted import Scripted, answer
-from tests.domain.manifests import manifest
+from tests.domain.manifests import LOADED, manifest
 from tests.domain.test_key import MODEL, SPEC, TARGET
 from trtforge.client import Client
 from trtforge.contract.failures import CODES
@@ -108,6 +108,18 @@ def test_order_space_and_nulls_of_a_manifest_do_not_count_and_everything_else_do
             continue
         changed = json.dumps(value | {field: {"other": 1}}).encode()
         assert manifest_digest(changed) != manifest_digest(RAW)
+
+
+def test_a_loaded_engine_is_signed_with_what_it_said_and_read_by_who_knows_nothing_of_it():
+    loaded = manifest(MODEL, SPEC, TARGET, loaded=LOADED, verified="deserialized")
+    signed, raw = Signer(PRIVATE.encode()).sign(loaded), loaded.model_dump_json().encode()
+    again = type(loaded).model_validate_json(raw)
+    assert again == loaded
+    assert manifest_digest(again.model_dump_json().encode()) == manifest_digest(raw)
+    PublicKeys.read(PUBLIC).check(signed, raw)
+    assert refused(signed, raw.replace(b"float16", b"float32")) == refused(SIGNED, RAW.replace(b"float32", b"float16"))
+    newer = {**json.loads(raw), "measured_elsewhere": {}}  # as a manifest with a field that this version does not know
+    assert type(loaded).model_validate(newer) == loaded
 
 
 def test_what_is_not_signed_by_a_trusted_key_is_refused():

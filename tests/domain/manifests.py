@@ -5,6 +5,7 @@ from typing import Any
 
 from app.domain.key import KEY_SCHEMA, engine_key
 from trtforge.contract.engines import (
+    LoadedEngine,
     Manifest,
     ManifestBuild,
     ManifestBuilder,
@@ -19,6 +20,25 @@ from trtforge.contract.models import ModelFile
 from trtforge.contract.spec import BuildSpec, EffectiveSpec
 from trtforge.contract.target import Target
 
+LOADED = LoadedEngine.model_validate(
+    {
+        "seconds": 0.25,
+        "memory": {"profiles": [7, None], "context_bytes": 7, "weights_bytes": 1, "streamable_weights_bytes": 0},
+        "layers": {"conv.1": "float16", "relu": None},
+        "inspector": {"Layers": [{"Name": "conv.1", "Scale": 1e-07, "Big": 1 << 70, "Bias": None, "é": 1.0}]},
+        "measurements": [
+            {
+                "contexts": 2,
+                "cuda_graphs": graphs,
+                "inferences": 9,
+                "seconds": 1.0,
+                "throughput_per_s": 9.0,
+                "latency_ms": {"p50": 0.1, "p99": 0.2},
+            }
+            for graphs in (False, True)
+        ],
+    }
+)
 PLAN = PlanRef(digest="sha256:" + "1" * 64, size=1000)
 
 

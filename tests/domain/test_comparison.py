@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.domain.comparison import compare
 from app.domain.differences import differences
 from app.domain.key import engine_key
-from tests.domain.manifests import manifest
+from tests.domain.manifests import LOADED, manifest
 from tests.domain.test_key import MODEL, OTHER_SPEC, OTHER_TARGET, SPEC, TARGET
 from trtforge.contract.engines import Memory, PlanRef, Precision, Timings
 from trtforge.contract.spec import EffectiveSpec, ShapeRange
@@ -133,3 +133,23 @@ def test_what_is_made_and_what_came_out_is_told_apart():
 )
 def test_differences_in_words(difference, words):
     assert in_words(*difference) == words
+
+
+def test_loaded_engines_differ_in_the_types_of_layers_and_by_their_figures():
+    def loaded(**changes: Any) -> Any:
+        return manifest(MODEL, SPEC, TARGET, loaded=LOADED.model_copy(update=changes))
+
+    faster = LOADED.measurements[1].model_copy(update={"throughput_per_s": 10.0})
+    other = loaded(
+        layers={"conv.1": "float32", "relu": None},
+        measurements=(LOADED.measurements[0], faster),
+        memory=LOADED.memory.model_copy(update={"profiles": (7, 8)}),
+        inspector=None,
+        seconds=9.0,
+    )
+    found = compare(loaded(), other).groups
+    assert {group: [change.field for change in changes] for group, changes in found.items()} == {
+        "precision": ["layers.conv.1"],
+        "performance": ["contexts.2_graphs.throughput_per_s", "gpu_memory.profiles.1"],
+    }
+    assert compare(manifest(MODEL, SPEC, TARGET), other).groups == {}  # one says nothing, and so does a rebuild

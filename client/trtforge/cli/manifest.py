@@ -1,8 +1,10 @@
 """A manifest for people: the lines that say what an engine is, what it needs and how it was made."""
 
+from collections import Counter
+
 from trtforge.cli.shapes import as_trtexec
 from trtforge.cli.text import plain, seconds, size
-from trtforge.contract.engines import Manifest, PhaseTiming
+from trtforge.contract.engines import LoadedEngine, Manifest, Measurement, PhaseTiming
 from trtforge.contract.target import Target
 from trtforge.memory import memory_plan
 
@@ -35,9 +37,40 @@ def summary(manifest: Manifest) -> str:
     ]
     if slowest := sorted(_innermost(manifest.timings.phases), key=lambda phase: -phase.seconds)[:_PHASES]:
         told.append("phases " + ", ".join(f"{plain(p.path[-1])} {seconds(p.seconds)}" for p in slowest))
+    if manifest.loaded:
+        told += loaded(manifest.loaded)
     if manifest.warnings:
         told.append(f"{len(manifest.warnings)} warnings of the builder, the first: {plain(manifest.warnings[0])}")
     return "\n".join(told)
+
+
+def loaded(engine: LoadedEngine) -> list[str]:
+    """Return what the engine said when it was loaded, and a row for each number of contexts it was measured with."""
+    memory, types = engine.memory, Counter(type_ or "not told" for type_ in engine.layers.values())
+    layers = ", ".join(f"{count} {plain(type_)}" for type_, count in types.items())
+    told = [
+        f"loaded in {seconds(engine.seconds)}; a context takes {', '.join(map(size, memory.profiles))} of the GPU by profile; "
+        f"layers {layers or 'not told'}"
+    ]
+    if engine.measurements:
+        told += ["measured, at the optimal shapes:", *_table(engine.measurements)]
+    return told
+
+
+def _table(measurements: tuple[Measurement, ...]) -> list[str]:
+    plainly = {m.contexts: m for m in measurements if not m.cuda_graphs}
+    graphs = {m.contexts: m for m in measurements if m.cuda_graphs}
+    head = [" contexts  inferences/s  p50 ms  p99 ms    with CUDA graphs:  inferences/s  p50 ms  p99 ms"]
+    return head + [
+        f" {count:>8}{_figures(plainly.get(count))}{'':21}{_figures(graphs.get(count))}".rstrip()
+        for count in sorted(plainly | graphs)
+    ]
+
+
+def _figures(measured: Measurement | None) -> str:
+    if measured is None:
+        return f"{'-':>14}{'-':>8}{'-':>8}"
+    return f"{measured.throughput_per_s:>14.1f}{measured.latency_ms.p50:>8.3f}{measured.latency_ms.p99:>8.3f}"
 
 
 def budget(manifest: Manifest, contexts: int) -> str:

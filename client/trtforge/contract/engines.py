@@ -92,6 +92,46 @@ class ManifestDevice(GpuFacts):
     trouble: str | None  # with the GPU or its driver, during the build
 
 
+class LoadedMemory(Wire):
+    """Bytes on the GPU, as the runtime reports them; None where it says nothing."""
+
+    profiles: tuple[int | None, ...]  # of one execution context, by optimization profile
+    context_bytes: int | None  # of one execution context in any profile
+    weights_bytes: int | None
+    streamable_weights_bytes: int | None  # what weight streaming may leave in the host's memory
+
+
+class Latency(Wire):
+    p50: float
+    p99: float
+
+
+class Measurement(Wire):
+    """So many execution contexts at once, each with a stream, a thread and buffers of its own.
+
+    Inputs have the optimal shapes of the first profile and are zeros (or its values); nothing is copied to or fro.
+    """
+
+    contexts: int
+    cuda_graphs: bool
+    inferences: int  # of all contexts
+    seconds: float
+    throughput_per_s: float
+    latency_ms: Latency  # of one inference, from its enqueue until its stream is done
+
+
+class LoadedEngine(Wire):
+    """What the engine said when it was deserialized on a GPU that it was made for, right after its build."""
+
+    seconds: float  # that deserializing took
+    memory: LoadedMemory
+    layers: dict[
+        str, str | None
+    ]  # of the engine → type of its first output; None: not told at this profiling verbosity
+    inspector: Any = None  # all of the engine inspector's JSON; None: too long, or none was given
+    measurements: tuple[Measurement, ...] = ()
+
+
 class ManifestBuild(Wire):
     id: str
     attempts: int
@@ -122,6 +162,7 @@ class Manifest(Wire):
     plugins: tuple[dict[str, Any], ...] = ()
     timing_cache: dict[str, Any] | None = None
     device: ManifestDevice | None = None  # None: built on processors
+    loaded: LoadedEngine | None = None  # None: it was not deserialized
     verified: Literal["bytes", "deserialized"]
     build: ManifestBuild
     created_at: Instant

@@ -112,6 +112,14 @@ BUILDS = (
         True,
     ),
     Code(
+        "engine_unloadable",
+        None,
+        "The engine was built and does not deserialize on the GPU that it was built for.",
+        "Read `native` and the log; see that builder, runtime and driver fit one another.",
+        "operator",
+        True,
+    ),
+    Code(
         "timing_cache_unusable",
         None,
         "The timing cache is pinned, and this build cannot use it.",

@@ -13,6 +13,10 @@ import tensorrt_bindings as real
 from tensorrt_bindings import *
 from tensorrt_bindings import __version__ as __version__
 
+from tensorrt import execution
+from tensorrt.execution import EngineInspector as EngineInspector
+from tensorrt.execution import IExecutionContext as IExecutionContext
+
 _REFITS = {"identical": real.BuilderFlag.REFIT_IDENTICAL, "all": real.BuilderFlag.REFIT}
 _parsed = {}  # network → file of its model
 
@@ -30,6 +34,12 @@ class OnnxParser(real.OnnxParser):
 class Builder(real.Builder):
     """Leaves to the real one what it can do without a GPU, and writes down what was asked for besides."""
 
+    _profiles = ()
+
+    def create_optimization_profile(self):
+        self._profiles = [*self._profiles, super().create_optimization_profile()]
+        return self._profiles[-1]
+
     def build_serialized_network(self, network, config):
         refit = next((name for name, flag in _REFITS.items() if config.get_flag(flag)), "none")
         stripped = config.get_flag(real.BuilderFlag.STRIP_PLAN)
@@ -45,6 +55,7 @@ class Builder(real.Builder):
             "weights": _weights(_parsed[id(network)]),
             "stripped": stripped,
             "libraries": libraries,
+            "run": execution.about(network, config, self._profiles),
         }
         return _plan(about, bytes(plan))
 
@@ -60,15 +71,21 @@ class Runtime:
     def deserialize_cuda_engine(self, plan):
         line, _, rest = bytes(plan).partition(b"\n")
         try:
-            return ICudaEngine(json.loads(line), rest)
+            return self._engine(json.loads(line), rest)
         except ValueError:
             self.logger.log(real.ILogger.ERROR, "Error Code 6: Serialization assertion header magic failed.")
             return None
 
+    def _engine(self, about, rest):
+        if about.get("run", {}).get("host_code") and not self.engine_host_code_allowed:
+            self.logger.log(real.ILogger.ERROR, "Error Code 3: API Usage Error (engine host code is not allowed.)")
+            return None
+        return ICudaEngine(about, rest, self.logger)
 
-class ICudaEngine:
-    def __init__(self, about, rest):
-        self._about, self._rest = about, rest
+
+class ICudaEngine(execution.Executable):
+    def __init__(self, about, rest, logger):
+        self._about, self._rest, self._logger = about, rest, logger
 
     @property
     def refittable(self):
