@@ -316,5 +316,5 @@ def test_what_is_pinned_or_fetched_after_the_look_stays(scene_with: Open):
     lock = try_lock(scene.parts.store.key_lock(made[2].engine_key), {"build": "bld_1"})
     assert lock
     with lock:
-        assert sum(step.remove() for step in found) == 1
+        assert [bool(step.remove()) for step in found].count(True) == 1
     assert [is_there(scene.parts, one) for one in made] == [True, True, True, False]

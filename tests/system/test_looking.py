@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,14 @@ def test_lists_go_newest_first_in_pages_that_neither_miss_nor_repeat(api: Api) -
     label = {"walk": "pages"}
     ids = [api.submit(m, labels=label, headers={"Prefer": "wait=60"})["build"]["id"] for m in models]
     seen: list[str] = []
-    cursor: str | None = None
+    cursor: dict[str, Any] = {}
     while True:
-        page = api.get("/v1/builds", label="walk=pages", limit=2, **({"cursor": cursor} if cursor else {}))
+        page = api.get("/v1/builds", label="walk=pages", limit=2, **cursor)
         seen += [b["id"] for b in page["items"]]
         api.built(relus())  # what comes meanwhile moves no page
-        if (cursor := page["next_cursor"]) is None:
+        if page["next_cursor"] is None:
             break
+        cursor = {"cursor": page["next_cursor"]}
     assert seen == ids[::-1]
 
 
