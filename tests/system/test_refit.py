@@ -4,7 +4,7 @@ The runtime of TensorRT, which needs a GPU, is a stand-in; model, parser, build 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +38,24 @@ def matmul(seed: int, names: tuple[str, ...] = ("one", "two"), rows: int = 4, gi
     return content
 
 
-@pytest.fixture
-def full(
-    make_server: Callable[..., Server], standin_11: dict[str, str], nvml: Script, monkeypatch: pytest.MonkeyPatch
-) -> Api:
-    """Return a service that builds with `tensorrt`, for a GPU of which only NVML speaks."""
+@pytest.fixture(scope="module")
+def machine(standin_11: dict[str, str], nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A GPU of which only NVML speaks, and the stand-in for what would run on it."""
+    nvml = Script(nvml_library, tmp_path_factory.mktemp("gpu") / "nvml.txt")
     nvml.say(l40s())
     libraries = f"{nvml.environment['LD_LIBRARY_PATH']}:{standin_11['LD_LIBRARY_PATH']}"
-    for name, setting in {**standin_11, "LD_LIBRARY_PATH": libraries}.items():
-        monkeypatch.setenv(name, setting)
-    return Api(make_server(builder="tensorrt"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, setting in {**nvml.environment, **standin_11, "LD_LIBRARY_PATH": libraries}.items():
+            patch.setenv(name, setting)
+        yield
+
+
+@pytest.fixture(scope="module")
+def full(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service that builds with `tensorrt`, for every test that leaves it as it was; each asks for models of its own."""
+    server = Server(tmp_path_factory.mktemp("full") / "data", builder="tensorrt", load_engines="off").start()
+    yield Api(server)
+    server.stop()
 
 
 def ask(api: Api, key: str, digest: str, **options: Any) -> Any:
@@ -115,26 +123,26 @@ def _assert_rebuilt(api: Api, key: str) -> None:
 
 
 def test_a_stripped_plan_is_given_its_own_weights_and_no_others(full: Api) -> None:
-    build = full.built(matmul(1), STRIPPED)
+    build = full.built(matmul(11), STRIPPED)
     base = build["engine_key"]
     whole = refitted(full, base, build["model"])
     assert weights(full, base)["stripped"] is True
     about = weights(full, whole["engine_key"])
     assert (about["stripped"], about["refit"]) == (False, "none")
-    other = ask(full, base, full.upload(matmul(2)))
+    other = ask(full, base, full.upload(matmul(12)))
     assert (other.status_code, other.json()["code"]) == (422, "refit_mismatch")
     assert build["model"] in other.json()["detail"]
 
 
 def test_what_cannot_be_refitted_is_refused_before_anything_starts(full: Api) -> None:
-    base, plain = full.built(matmul(1), ALL)["engine_key"], full.built(relus(3))
+    base, plain = full.built(matmul(21), ALL)["engine_key"], full.built(relus(3))
     known = len(full.get("/v1/builds")["items"])
     for key, digest, status, code in (
         (digest_of(b"nothing"), plain["model"], 404, "not_found"),
         (plain["engine_key"], plain["model"], 422, "not_refittable"),
         (base, digest_of(b"nothing"), 422, "model_unknown"),
-        (base, full.upload(matmul(2, rows=5)), 422, "refit_mismatch"),
-        (base, full.upload(matmul(2, given="z")), 422, "refit_mismatch"),
+        (base, full.upload(matmul(22, rows=5)), 422, "refit_mismatch"),
+        (base, full.upload(matmul(22, given="z")), 422, "refit_mismatch"),
     ):
         answer = ask(full, key, digest)
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
@@ -144,13 +152,13 @@ def test_what_cannot_be_refitted_is_refused_before_anything_starts(full: Api) ->
 
 
 def test_missing_weights_are_named_and_a_fallback_builds_the_model_as_a_whole(full: Api) -> None:
-    base = full.built(matmul(1), ALL)["engine_key"]
-    other = full.upload(matmul(2, names=("one", "deux")))
+    base = full.built(matmul(31), ALL)["engine_key"]
+    other = full.upload(matmul(32, names=("one", "deux")))
     failure = failed(full, base, other)
     assert (failure["code"], failure["retryable"]) == ("weights_missing", False)
     assert (failure["where"]["missing"], failure["where"]["count"]) == (["two"], 1)
     assert ask(full, base, other).json()["disposition"] == "known_failure"
-    third = ask(full, base, full.upload(matmul(3, names=("one", "deux"))), fallback=[{"spec": {}}]).json()
+    third = ask(full, base, full.upload(matmul(33, names=("one", "deux"))), fallback=[{"spec": {}}]).json()
     request = full.get(f"/v1/requests/{third['request_id']}")
     full.ended(request["builds"][0])
     whole = full.ended(full.get(f"/v1/requests/{third['request_id']}")["builds"][-1])
@@ -160,8 +168,11 @@ def test_missing_weights_are_named_and_a_fallback_builds_the_model_as_a_whole(fu
     assert_consistent(full)
 
 
-def test_an_engine_that_is_gone_or_damaged_fails_the_refit_and_says_so(full: Api) -> None:
-    base, other = full.built(matmul(1), ALL)["engine_key"], full.upload(matmul(2))
+def test_an_engine_that_is_gone_or_damaged_fails_the_refit_and_says_so(
+    machine: None, make_server: Callable[..., Server]
+) -> None:
+    full = Api(make_server(builder="tensorrt"))
+    base, other = full.built(matmul(41), ALL)["engine_key"], full.upload(matmul(42))
     (manifest,) = (full.server.data / "store").rglob(f"*{base.removeprefix('sha256:')}*.json")
     plan = full.get(f"/v1/engines/{base}")["plan"]["digest"].removeprefix("sha256:")
     (stored,) = (path for path in (full.server.data / "store" / "plans").rglob(f"*{plan}*") if path.is_file())
@@ -177,8 +188,8 @@ def test_an_engine_that_is_gone_or_damaged_fails_the_refit_and_says_so(full: Api
     assert (gone["code"], gone["retryable"], gone["where"]) == ("engine_missing", True, {"engine_key": base})
 
 
-def test_the_default_builder_has_nothing_to_refit(server: Server) -> None:
-    api = Api(server)
+def test_the_default_builder_has_nothing_to_refit(make_server: Callable[..., Server]) -> None:
+    api = Api(make_server(builder="tensorrt_rtx"))
     build = api.built(relus(3))
     answer = ask(api, build["engine_key"], build["model"])
     assert (answer.status_code, answer.json()["code"]) == (422, "not_refittable")
@@ -191,7 +202,6 @@ def test_a_version_compatible_plan_brings_the_plugins_that_are_asked_for(
     listed = written(tmp_path / "list.yaml", sound={"path": "sound.so", "sha256": digest, "creators": ["Nonsense"]})
     (known,) = full.get("/v1/targets")["items"]
     assert "plugins_to_serialize" not in known["capabilities"]["options"]
-    full.server.stop()
     api = Api(make_server(builder="tensorrt", plugins=str(listed)))
     (known,) = api.get("/v1/targets")["items"]
     assert known["capabilities"]["options"]["plugins_to_serialize"]["choices"] == ["sound"]
@@ -205,15 +215,15 @@ def test_a_version_compatible_plan_brings_the_plugins_that_are_asked_for(
 
 
 def test_the_command_uploads_the_model_watches_and_fetches(full: Api, tmp_path: Path) -> None:
-    base = full.built(matmul(1), ALL)["engine_key"]
+    base = full.built(matmul(51), ALL)["engine_key"]
     path = tmp_path / "next.onnx"
-    path.write_bytes(matmul(2))
+    path.write_bytes(matmul(52))
     run = CliRunner().invoke(
         app, ["refit", base, str(path), "--url", full.server.url, "-o", str(tmp_path / "next.plan")]
     )
     assert run.exit_code == 0, run.output
     assert (tmp_path / "next.plan").read_bytes().startswith(b'{"libraries": [], "refit": "all"')
-    (tmp_path / "other.onnx").write_bytes(matmul(3, names=("one", "deux")))
+    (tmp_path / "other.onnx").write_bytes(matmul(53, names=("one", "deux")))
     command = ["refit", base, str(tmp_path / "other.onnx"), "--no-fetch", "--json", "--url", full.server.url]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 1
