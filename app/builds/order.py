@@ -14,7 +14,7 @@ from trtforge.contract.target import Target
 
 
 class BaseGone(Exception):
-    """The engine that was to be refitted is not in the store."""
+    """The engine that was to be refitted is not in the store, or not whole."""
 
 
 def order_for(row: BuildRow, settings: Settings, store: Store, folder: Path) -> BuildRequest | RefitRequest:
@@ -46,7 +46,7 @@ def _build(row: BuildRow, settings: Settings, folder: Path) -> BuildRequest:
 
 def _refit(row: BuildRow, base: str, store: Store, folder: Path) -> RefitRequest:
     manifest = store.manifest(base)
-    if manifest is None:
+    if manifest is None or not store.verify_plan(manifest.plan.digest):  # its damage would live on under a new digest
         raise BaseGone(base)
     try:
         store.link_plan(manifest.plan.digest, folder / BASE)

@@ -32,7 +32,7 @@ def refit(request: RefitRequest, phases: PhaseLog, stop: threading.Event, scrub:
         phases.say(Stage("build"))
         log.enter_stage()
         if not refitter.refit_cuda_engine():
-            raise Ends(_missing(refitter, scrub) or _refused("The builder did not take the weights", log))
+            raise Ends(_missing(refitter, log, scrub) or _refused("The builder did not take the weights", log))
         unless_stopped(stop)
         write_plan(request.plan, _serialized(trt, engine, request.keeps_refit))
         return Built(onnx_parser=parser_version(trt), plugins=plugins, **request.figures)
@@ -64,14 +64,15 @@ def _take_weights(trt: Any, refitter: Any, logger: Any, model: str, log: NativeL
     if reader.refit_from_file(model):
         return
     said = [reader.get_error(number).desc() for number in range(min(reader.num_errors, MOST))]
-    raise Ends(_missing(refitter, scrub) or _refused("The model's weights do not fit", log, said, scrub))
+    raise Ends(_missing(refitter, log, scrub) or _refused("The model's weights do not fit", log, said, scrub))
 
 
-def _missing(refitter: Any, scrub: Scrubber) -> Failed | None:
+def _missing(refitter: Any, log: NativeLog, scrub: Scrubber) -> Failed | None:
     if not (names := refitter.get_missing_weights()):
         return None
     where = {"missing": [scrub(name, 200) for name in sorted(names)[:MOST]], "count": len(names)}
-    return Failed("weights_missing", f"The model has no weights for {len(names)} names of the engine.", where=where)
+    message = f"The model has no weights that fit for {len(names)} names of the engine."
+    return Failed("weights_missing", message, log.first_error, where)
 
 
 def _refused(what: str, log: NativeLog, said: list[str] | None = None, scrub: Scrubber | None = None) -> Failed:

@@ -173,19 +173,35 @@ def test_an_engine_that_is_gone_or_damaged_fails_the_refit_and_says_so(
 ) -> None:
     full = Api(make_server(builder="tensorrt"))
     base, other = full.built(matmul(41), ALL)["engine_key"], full.upload(matmul(42))
-    (manifest,) = (full.server.data / "store").rglob(f"*{base.removeprefix('sha256:')}*.json")
-    plan = full.get(f"/v1/engines/{base}")["plan"]["digest"].removeprefix("sha256:")
-    (stored,) = (path for path in (full.server.data / "store" / "plans").rglob(f"*{plan}*") if path.is_file())
-    content = stored.read_bytes()
-    stored.unlink()
-    stored.write_bytes(b"{}" + content)
-    failure = failed(full, base, other)
-    assert failure["code"] == "refit_failed"
-    assert "magic" in failure["native"]
+    store = full.server.data / "store"
+    (manifest,) = store.rglob(f"*{base.removeprefix('sha256:')}*.json")
+    plan = _plan(store, full.get(f"/v1/engines/{base}")["plan"]["digest"])
+    content = plan.read_bytes()
+    _replace(plan, content[:-1] + b"?")
+    damaged = failed(full, base, other)
+    assert (damaged["code"], damaged["retryable"], damaged["where"]) == ("engine_missing", True, {"engine_key": base})
+    strange = b"{}" + content  # whole, and no plan
+    told = json.loads(manifest.read_text())
+    told["plan"] = {"digest": digest_of(strange), "size": len(strange)}
+    _replace(manifest, json.dumps(told).encode())
+    _replace(_plan(store, digest_of(strange)), strange)
+    refused = full.ended(ask(full, base, other, retry=True).json()["build"]["id"])["failure"]
+    assert refused["code"] == "refit_failed"
+    assert "magic" in refused["native"]
     manifest.unlink()
-    answer = ask(full, base, other, retry=True)
-    gone = full.ended(answer.json()["build"]["id"])["failure"]
-    assert (gone["code"], gone["retryable"], gone["where"]) == ("engine_missing", True, {"engine_key": base})
+    gone = full.ended(ask(full, base, other, retry=True).json()["build"]["id"])["failure"]
+    assert gone["code"] == "engine_missing"
+
+
+def _plan(store: Path, digest: str) -> Path:
+    name = digest.removeprefix("sha256:")
+    return store / "plans" / name[:2] / name
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
 
 
 def test_the_default_builder_has_nothing_to_refit(make_server: Callable[..., Server]) -> None:

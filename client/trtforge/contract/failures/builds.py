@@ -82,7 +82,7 @@ BUILDS = (
     Code(
         "engine_missing",
         None,
-        "The engine that was to be refitted is no longer here.",
+        "The engine that was to be refitted is no longer here, or damaged.",
         "Build it again; then refit it.",
         "client",
         True,
